@@ -1,0 +1,1 @@
+"""The default plugin; nothing in it is special."""

@@ -1,0 +1,166 @@
+"""Errors: every one is a `BubError` and the stdlib kind it is, built from facts that stay readable as attributes."""
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+ErrorKind: TypeAlias = Literal[
+    "plugin", "hook", "envelope", "state", "model", "context_length", "tool", "tool_denied", "tape", "config", "channel"
+]
+"""What went wrong, in one word that a program may branch on."""
+
+
+class BubError(Exception):
+    """The base of every error that bub raises itself.
+
+    Attributes:
+        kind: What went wrong, in one word.
+    """
+
+    kind: ErrorKind = "plugin"
+
+
+class PluginLoadError(BubError, ImportError):
+    """A plugin could not be made from its entry point.
+
+    Attributes:
+        plugin: The name of the entry point.
+        reason: What went wrong, in one sentence.
+    """
+
+    kind = "plugin"
+
+    def __init__(self, plugin: str, reason: str) -> None:
+        super().__init__(f"cannot load plugin {plugin!r}: {reason}")
+        self.plugin = plugin
+        self.reason = reason
+
+
+class PluginNameError(BubError, ValueError):
+    """A plugin name is taken, unknown or empty."""
+
+    kind = "plugin"
+
+
+class HookValidationError(BubError, TypeError):
+    """A plugin does not keep to the hooks; nothing of it was registered.
+
+    Attributes:
+        plugin: The name under which it was offered.
+        problems: One line for each problem, each with `file:line`.
+    """
+
+    kind = "hook"
+
+    def __init__(self, plugin: str, problems: Sequence[str]) -> None:
+        listed = "".join(f"\n  {problem}" for problem in problems)
+        super().__init__(f"cannot register plugin {plugin!r}:{listed}")
+        self.plugin = plugin
+        self.problems = list(problems)
+
+
+class HookOrderError(BubError, ValueError):
+    """The `before=` and `after=` wishes of a plugin would close a cycle.
+
+    Attributes:
+        hook: The hook whose order has no solution.
+        cycle: The plugin names on the cycle, each one before the next; the last is the first again.
+    """
+
+    kind = "hook"
+
+    def __init__(self, hook: str, cycle: Sequence[str]) -> None:
+        super().__init__(f"cannot order hook {hook!r}: {' before '.join(cycle)}. Drop one of the before= or after=.")
+        self.hook = hook
+        self.cycle = list(cycle)
+
+
+class HookTypeError(BubError, TypeError):
+    """A hook gave a value of the wrong type.
+
+    Attributes:
+        hook: The hook.
+        plugin: The plugin whose implementation gave the value.
+        expected: What the hook takes.
+        got: The value.
+    """
+
+    kind = "hook"
+
+    def __init__(self, hook: str, plugin: str, expected: str, got: object) -> None:
+        super().__init__(f"expected {expected}, got {type(got).__qualname__} - {hook} of plugin {plugin!r}")
+        self.hook = hook
+        self.plugin = plugin
+        self.expected = expected
+        self.got = got
+
+
+class HookTimeoutError(BubError, TimeoutError):
+    """An implementation did not answer within its `timeout=`.
+
+    Attributes:
+        hook: The hook.
+        plugin: The plugin whose implementation took too long.
+        timeout: The bound, in seconds.
+    """
+
+    kind = "hook"
+
+    def __init__(self, hook: str, plugin: str, timeout: float) -> None:
+        super().__init__(f"expected an answer within {timeout:g} s, got none - {hook} of plugin {plugin!r}")
+        self.hook = hook
+        self.plugin = plugin
+        self.timeout = timeout
+
+
+class EnvelopeError(BubError, TypeError, ValueError):
+    """What was offered as a message cannot be one."""
+
+    kind = "envelope"
+
+
+class StateTypeError(BubError, TypeError):
+    """An entry of a turn state is not of its key's type."""
+
+    kind = "state"
+
+
+class ToolError(BubError, RuntimeError):
+    """A tool failed, or was called wrongly."""
+
+    kind = "tool"
+
+
+class ToolDeniedError(ToolError, PermissionError):
+    """A tool call was denied by a hook or an event handler."""
+
+    kind = "tool_denied"
+
+
+class ModelError(BubError, RuntimeError):
+    """A model could not be reached or reported an error.
+
+    Attributes:
+        kind: `model`, or `context_length` when the request was too long for it.
+    """
+
+    def __init__(self, message: str, *, kind: Literal["model", "context_length"] = "model") -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class TapeError(BubError, ValueError):
+    """A tape, an entry or a query is not valid, or a store cannot do what was asked."""
+
+    kind = "tape"
+
+
+class ConfigError(BubError, ValueError):
+    """A setting is missing or not valid."""
+
+    kind = "config"
+
+
+class ChannelError(BubError, RuntimeError):
+    """A channel could not start, stop, send or stream."""
+
+    kind = "channel"

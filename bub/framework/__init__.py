@@ -1,0 +1,1 @@
+"""The framework: plugins, one turn, and the resources behind it."""

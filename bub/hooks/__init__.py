@@ -1,0 +1,1 @@
+"""The hooks: their Protocols, how they are implemented, registered, ordered and called."""

@@ -1,0 +1,1 @@
+"""What is saved: entries, stores, contexts and tapes."""
