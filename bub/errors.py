@@ -3,8 +3,22 @@
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
+from typing_extensions import override
+
 ErrorKind: TypeAlias = Literal[
-    "plugin", "hook", "envelope", "state", "model", "context_length", "tool", "tool_denied", "tape", "config", "channel"
+    "plugin",
+    "hook",
+    "event",
+    "envelope",
+    "content",
+    "state",
+    "model",
+    "context_length",
+    "tool",
+    "tool_denied",
+    "tape",
+    "config",
+    "channel",
 ]
 """What went wrong, in one word that a program may branch on."""
 
@@ -112,10 +126,28 @@ class HookTimeoutError(BubError, TimeoutError):
         self.timeout = timeout
 
 
+class EventTypeError(BubError, TypeError):
+    """An event bus was given something that is not an event of its own, or a handler that it cannot call."""
+
+    kind = "event"
+
+
+class UnknownHandlerError(BubError, ValueError):
+    """A handler is not registered for the event it should be removed from."""
+
+    kind = "event"
+
+
 class EnvelopeError(BubError, TypeError, ValueError):
     """What was offered as a message cannot be one."""
 
     kind = "envelope"
+
+
+class ContentError(BubError, TypeError, ValueError):
+    """What was offered as a prompt, a model message or a payload cannot be made into what was asked for."""
+
+    kind = "content"
 
 
 class StateTypeError(BubError, TypeError):
@@ -124,10 +156,28 @@ class StateTypeError(BubError, TypeError):
     kind = "state"
 
 
+class StateMissingError(BubError, KeyError):
+    """A turn state has no entry of a required key.
+
+    Attributes:
+        key: The name of the key.
+    """
+
+    kind = "state"
+
+    def __init__(self, key: str) -> None:
+        super().__init__(key)
+        self.key = key
+
+    @override
+    def __str__(self) -> str:
+        return f"expected an entry, got none - state[{self.key!r}]"
+
+
 class ToolError(BubError, RuntimeError):
     """A tool failed, or was called wrongly."""
 
-    kind = "tool"
+    kind: ErrorKind = "tool"
 
 
 class ToolDeniedError(ToolError, PermissionError):

@@ -1,0 +1,59 @@
+"""Application events: what a running application does, for those who watch it. Published on `framework.events`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from bub.bus import Event
+
+
+class ApplicationEvent(Event, kw_only=True, tag=True):
+    """The base of the events that an application publishes.
+
+    As plain data (`bub.messages.to_builtins`) each carries the name of its class as `type`, so that a union of them
+    can be decoded.
+    """
+
+
+class CommandChanged(ApplicationEvent, kw_only=True):
+    """A command came, went, or is used.
+
+    Attributes:
+        name: The name of the command.
+        action: What happened to it.
+        description: What it does, in one line.
+    """
+
+    name: str
+    action: Literal["added", "removed", "started", "finished"]
+    description: str = ""
+
+
+class WorkChanged(ApplicationEvent, kw_only=True):
+    """The work of a session grew or shrank.
+
+    Attributes:
+        session_id: The session.
+        running: How many turns are in progress.
+        pending: How many messages wait for a turn.
+        steering: How many messages wait to be taken by the turn in progress.
+    """
+
+    session_id: str
+    running: int
+    pending: int
+    steering: int = 0
+
+
+class PromptChanged(ApplicationEvent, kw_only=True):
+    """A question to the user was opened or is settled.
+
+    Attributes:
+        session_id: The session whose user is asked.
+        prompt: The question.
+        status: Where it stands.
+    """
+
+    session_id: str
+    prompt: str
+    status: Literal["opened", "answered", "cancelled", "timed_out"]

@@ -1,0 +1,312 @@
+"""`BubFramework`: plugins, hooks, turns and resources of one application."""
+
+from collections.abc import AsyncGenerator, Collection, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from bub.application import ApplicationEvent
+from bub.bus import EventBus
+from bub.channels.admission import AdmitDecision, TurnSnapshot
+from bub.channels.channel import Channel, ChannelRouter, MessageHandler
+from bub.channels.steering import SteeringInbox
+from bub.core.tools import Tool
+from bub.envelope import Envelope, to_envelope
+from bub.environment import Environment
+from bub.errors import BubError, HookTypeError
+from bub.framework.cli import cli_app
+from bub.framework.collect import Collector
+from bub.framework.pipeline import Pipeline
+from bub.framework.report import HookReport, hook_report
+from bub.framework.resources import Resources
+from bub.hooks.failures import HookFailures
+from bub.hooks.loading import Candidate, PluginStatus, candidates, chosen, load_plugin, status_of
+from bub.hooks.nearness import did_you_mean
+from bub.hooks.registry import HookRegistry
+from bub.hooks.runtime import HookRuntime
+from bub.hooks.specs import BubHookSpecs
+from bub.model import ModelOptions
+from bub.prompt import LegacyPrompt, UserContent, to_content, to_legacy_prompt
+from bub.tape.context import TapeContext
+from bub.tape.sidecar import TapeSidecar
+from bub.tape.store import AsyncTapeStore, TapeStore
+from bub.turn import Stage, TurnResult, TurnState
+
+if TYPE_CHECKING:
+    import typer
+
+_WHILE_RUNNING: Final = dict.fromkeys(
+    ("provide_lifespan", "provide_tape_store", "provide_steering_inbox"),
+    "Such resources are acquired when running() is entered. Register the plugin before.",
+)
+
+
+class BubFramework:
+    """The plugins of one application, and what runs over them.
+
+    A new framework has no plugin. Two frameworks in one process share nothing.
+
+    Args:
+        workspace: The folder in which tools work unless `load_state` chooses another; the current folder by default.
+        config: The configuration that `collect_onboard_config` starts from.
+        strict_hooks: Whether failures that hooks isolate are raised after all; for tests.
+        save_grace: Seconds that `save_state` has when a turn is cancelled.
+
+    Attributes:
+        hooks: The typed handles: `await framework.hooks.build_prompt(message=..., session_id=..., state=...)`.
+        runtime: Calls hooks by handle or name, and counts isolated failures.
+        events: Publishes what the application does: commands, channel work, prompts to the user.
+        workspace: The folder in which tools work.
+
+    Example:
+        >>> import anyio
+        >>> from bub import BubFramework, hookimpl
+        >>> class Echo:
+        ...     @hookimpl.run_model
+        ...     async def run_model(self, prompt: object) -> str:
+        ...         return f"You said: {prompt}"
+        >>> framework = BubFramework()
+        >>> framework.register(Echo(), name="echo")
+        'echo'
+        >>> anyio.run(framework.process_inbound, "hello").model_output
+        'You said: hello'
+    """
+
+    def __init__(
+        self,
+        *,
+        workspace: str | Path | None = None,
+        config: Mapping[str, Any] | None = None,
+        strict_hooks: bool = False,
+        save_grace: float = 5.0,
+    ) -> None:
+        self.workspace: Final = Path(workspace).resolve() if workspace is not None else Path.cwd()
+        self.config: Final = dict(config or {})
+        failures = HookFailures(strict=strict_hooks)
+        self.hooks: Final = BubHookSpecs(failures)
+        self.runtime: Final = HookRuntime(self.hooks, failures)
+        self.events: Final = EventBus[ApplicationEvent]()
+        self._registry: Final = HookRegistry(self.hooks, failures)
+        self._resources: Final = Resources(self.hooks, self.runtime)
+        self._collector: Final = Collector(self.hooks, self.runtime)
+        self._pipeline: Final = Pipeline(
+            self.hooks,
+            self.runtime,
+            self._registry,
+            self._resources,
+            workspace=self.workspace,
+            save_grace=save_grace,
+        )
+        self._statuses: dict[str, PluginStatus] = {}
+
+    # ------------------------------------------------------------------------------------------------ plugins
+
+    def register(self, plugin: object, *, name: str | None = None) -> str:
+        """Register a plugin, whole or not at all; returns its name.
+
+        Args:
+            plugin: An instance of a plain class, or a module.
+            name: By default `module:qualname` of the class, or the module's name.
+
+        Raises:
+            HookValidationError: The plugin breaks a rule of the hooks; the error lists every problem.
+            HookOrderError: Its `before=` or `after=` would close a cycle.
+            PluginNameError: The name is taken, or the plugin is registered already.
+            RuntimeError: `running()` is entered, and the plugin provides a resource that is acquired there.
+        """
+        registration = self._registry.register(plugin, name=name, refused=self._refused())
+        self._statuses[registration.name] = status_of(registration)
+        return registration.name
+
+    def unregister(self, name: str) -> object:
+        """Remove a plugin and everything of it; returns the plugin, which can be registered again.
+
+        Raises:
+            PluginNameError: There is no such plugin.
+        """
+        plugin = self._registry.unregister(name)
+        self._statuses.pop(name, None)
+        return plugin
+
+    def load_hooks(self, *, only: Collection[str] | None = None, disabled: Collection[str] = ()) -> None:
+        """Load the plugins of installed distributions: `builtin` first, then the others sorted by name.
+
+        A plugin that cannot be loaded leaves nothing behind and stops nobody else; `plugin_status` says why.
+
+        Args:
+            only: Names of the plugins to load; by default all.
+            disabled: Names of plugins to leave out, beside those in the variable `BUB_DISABLED_PLUGINS`.
+        """
+        for candidate, refusal in chosen(candidates(), only=only, disabled=disabled):
+            if candidate.key in self._statuses:
+                continue
+            self._statuses[candidate.key] = (
+                candidate.status("disabled", refusal) if refusal else self._load(candidate)
+            )
+
+    def _load(self, candidate: Candidate) -> PluginStatus:
+        before = set(self._registry.registrations)
+        try:
+            plugin = load_plugin(candidate, self)
+            registration = self._registry.register(plugin, name=candidate.name, refused=self._refused())
+        except (BubError, RuntimeError) as error:
+            for name in set(self._registry.registrations) - before:  # what its constructor registered
+                self.unregister(name)
+            return candidate.status("failed", str(error))
+        return status_of(registration, candidate)
+
+    def _refused(self) -> Mapping[str, str] | None:
+        return _WHILE_RUNNING if self._resources.running else None
+
+    @property
+    def plugin_status(self) -> Mapping[str, PluginStatus]:
+        """What became of each plugin, by name."""
+        return MappingProxyType(self._statuses)
+
+    def hook_report(self) -> list[HookReport]:
+        """For each hook its mode and its implementations in call order."""
+        return hook_report(self.hooks, self._statuses)
+
+    # -------------------------------------------------------------------------------------------------- turns
+
+    async def process_inbound(self, inbound: object, stream_output: bool = False) -> TurnResult:
+        """Run one turn: from a message to the messages that are sent back.
+
+        Args:
+            inbound: An Envelope, or anything that `to_envelope` takes; it is not changed.
+            stream_output: Whether the model's events go through the bound router while they come.
+
+        Raises:
+            EnvelopeError: The message cannot be read.
+            Exception: What a hook raised; it was shown to `on_error(stage="turn")` before.
+
+        Cancellation:
+            `save_state` still runs, for at most `save_grace` seconds. Cancellation is never reported as an error.
+
+        Concurrency:
+            Any number of turns may run at the same time, also of one session.
+        """
+        message: Envelope | None = None
+        try:
+            message = to_envelope(inbound)
+            return await self._pipeline.turn(message, streamed=stream_output)
+        except Exception as error:
+            await self.runtime.notify_error(stage=Stage.TURN, error=error, message=message)
+            raise
+
+    async def resolve_session(self, message: object) -> str:
+        """The session that a message belongs to, as a turn would find it.
+
+        Raises:
+            Exception: What a `resolve_session` hook raised; it was shown to `on_error(stage="resolve_session")` before.
+        """
+        envelope: Envelope | None = None
+        try:
+            envelope = to_envelope(message)
+            return await self._pipeline.resolve_session(envelope)
+        except Exception as error:
+            await self.runtime.notify_error(stage=Stage.RESOLVE_SESSION, error=error, message=envelope)
+            raise
+
+    async def admit_message(self, *, session_id: str, message: Envelope, turn: TurnSnapshot) -> AdmitDecision | None:
+        """What the plugins decide about a message that arrives; None leaves it to the channel.
+
+        An implementation that raises, or gives something else, is shown to `on_error(stage="admit_message")`, and the
+        message waits its turn: `follow_up`.
+        """
+        try:
+            found = await self.runtime.named_first(self.hooks.admit_message)(
+                session_id=session_id, message=message, turn=turn
+            )
+            if found is None:
+                return None
+            plugin, decision = found
+            if not isinstance(decision, AdmitDecision):
+                raise HookTypeError("admit_message", plugin, "an AdmitDecision", decision)
+        except Exception as error:
+            await self.runtime.notify_error(stage=Stage.ADMIT_MESSAGE, error=error, message=message)
+            return AdmitDecision("follow_up", f"admit_message failed: {error}")
+        return decision
+
+    def bind_router(self, router: ChannelRouter | None) -> None:
+        """Show the events of streamed turns through a router; None unbinds it."""
+        self._pipeline.router = router
+
+    # ---------------------------------------------------------------------------------------------- resources
+
+    def running(self) -> AbstractAsyncContextManager[AsyncExitStack]:
+        """Hold the application's resources: lifespans, then the tape store, then the steering inbox.
+
+        They are released in reverse, the sessions' environments before them; also when one of them raises. The stack
+        takes further resources of the host, which are released first.
+
+        Raises:
+            RuntimeError: It is entered already.
+            HookTypeError: A plugin gave something else than its hook takes.
+        """
+        return self._resources.run()
+
+    def get_tape_store(self) -> TapeStore | AsyncTapeStore | None:
+        """The tape store; None outside `running()`."""
+        return self._resources.tape_store
+
+    def get_steering_inbox(self) -> SteeringInbox | None:
+        """The steering inbox; None outside `running()`."""
+        return self._resources.steering_inbox
+
+    def get_environment(self, session_id: str) -> Environment | None:
+        """The environment of a session that had a turn in this `running()`; None when there is none."""
+        return self._resources.kept_environment(session_id)
+
+    # ----------------------------------------------------------------------------------------------- collected
+
+    def collect_tools(self) -> list[Tool]:
+        """The tools of all plugins; of one name the one of the highest priority."""
+        return self._collector.tools()
+
+    def get_channels(self, message_handler: MessageHandler) -> dict[str, Channel]:
+        """The channels of all plugins by name; of one name the one of the highest priority."""
+        return self._collector.channels(message_handler)
+
+    def get_tape_sidecars(self) -> tuple[TapeSidecar, ...]:
+        """The sidecars of all plugins; of one name the one of the highest priority."""
+        return self._collector.tape_sidecars()
+
+    def build_tape_context(self) -> TapeContext:
+        """Which part of a tape a model reads; everything since the last anchor when no plugin says otherwise."""
+        return self._collector.tape_context()
+
+    async def get_model_options(self, *, session_id: str, workspace: Path | None = None) -> ModelOptions:
+        """The models of all plugins, each id once, and the first current model."""
+        return await self._collector.model_options(session_id, workspace)
+
+    async def get_system_prompt(self, prompt: LegacyPrompt | list[UserContent], state: TurnState) -> str:
+        """The sections of all plugins, lower priority first, joined by blank lines."""
+        return await self._collector.system_prompt(to_legacy_prompt(to_content(prompt)), state)
+
+    def collect_onboard_config(self, plugin_name: str | None = None) -> dict[str, Any]:
+        """The configuration with what the plugins propose.
+
+        Args:
+            plugin_name: Ask this plugin only.
+
+        Raises:
+            ValueError: There is no such plugin.
+            HookTypeError: A plugin proposed something that is no mapping.
+        """
+        implementations = self.hooks.bound("onboard_config")
+        if plugin_name is not None:
+            known = self._registry.registrations
+            if plugin_name not in known:
+                hint = did_you_mean(plugin_name, known)
+                raise ValueError(f"expected one of the plugins {', '.join(known) or '(none)'}, got {plugin_name!r}{hint}")
+            implementations = tuple(i for i in implementations if i.plugin == plugin_name)
+        return self._collector.onboard_config(implementations, self.config)
+
+    def create_cli_app(self) -> "typer.Typer":
+        """The command line application, with the commands of all plugins; needs the extra `app`.
+
+        Of two commands of one name the one of the higher priority counts.
+        """
+        return cli_app(self.hooks)

@@ -1,0 +1,316 @@
+"""Typed handles and what stands behind them at run time: one compiled function for each hook.
+
+For type checkers `hooks.build_prompt` is a `FirstResult` with the exact keyword-only parameters and result of the
+Protocol. At run time it is a plain function with that signature, whose body calls every implementation (see
+`unrolled.py`). The function keeps its identity: a registration gives it new code, so a handle that a caller kept sees
+later registrations, and a call that is under way keeps the implementations it started with.
+"""
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Final, Generic, NamedTuple, ParamSpec, TypeVar
+
+from bub.hooks.declaration import PROPAGATE, FailurePolicy, Generators, HookSpec, Implementation, Step
+from bub.hooks.failures import HookFailures, collect, raise_collected
+from bub.hooks.unrolled import CallShape, Mode, Shape, compiled
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Handle(Generic[P, R]):
+    """A hook of a `HookSet`, as declared and as called.
+
+    Attributes:
+        spec: What is known of the hook; present on the handle of a `HookSet` instance.
+    """
+
+    mode: ClassVar[Mode]
+    is_async: ClassVar[bool] = True
+    spec: HookSpec
+
+    def __init__(
+        self,
+        call: Callable[Concatenate[Any, P], R],
+        /,
+        *,
+        failure: FailurePolicy = PROPAGATE,
+        generators: Generators = "refused",
+        group: str = "",
+    ) -> None:
+        self._call: Final[Callable[..., object]] = call
+        self._failure: Final = failure
+        self._generators: Final[Generators] = generators
+        self._group: Final = group
+
+    def declared(self, name: str) -> HookSpec:
+        """What this declaration says of the hook it is assigned to."""
+        return HookSpec(
+            name,
+            self._call,
+            mode=self.mode,
+            is_async=self.is_async,
+            failure=self._failure,
+            generators=self._generators,
+            group=self._group,
+            step=None,
+            denial=None,
+        )
+
+
+class Gathering(Handle[P, R]):
+    """A hook whose results are taken as they are: every handle but a sequential one."""
+
+
+class FirstResult(Gathering[P, R]):
+    """Awaitable; the first result that is not None. Later implementations do not run."""
+
+    mode: ClassVar[Mode] = "first_result"
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R | None]:
+            """Call the implementations, highest priority first."""
+            ...
+
+
+class RunAll(Gathering[P, R]):
+    """Awaitable; the results of all implementations in call order, None included."""
+
+    mode: ClassVar[Mode] = "run_all"
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, list[R]]:
+            """Call the implementations, highest priority first."""
+            ...
+
+
+class FirstResultSync(Gathering[P, R]):
+    """The first result that is not None; called without await."""
+
+    mode: ClassVar[Mode] = "first_result"
+    is_async: ClassVar[bool] = False
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R | None:
+            """Call the implementations, highest priority first."""
+            ...
+
+
+class RunAllSync(Gathering[P, R]):
+    """The results of all implementations in call order, None included; called without await."""
+
+    mode: ClassVar[Mode] = "run_all"
+    is_async: ClassVar[bool] = False
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> list[R]:
+            """Call the implementations, highest priority first."""
+            ...
+
+
+class Sequential(Handle[P, R]):
+    """Awaitable; each implementation sees what earlier ones made of the first argument.
+
+    The result is of the type of one implementation's: what all of them together answer, None when none changed a thing.
+    """
+
+    mode: ClassVar[Mode] = "sequential"
+
+    def __init__(
+        self,
+        call: Callable[Concatenate[Any, P], R],
+        /,
+        *,
+        failure: FailurePolicy,
+        step: Callable[[Any, R], Step | None],
+        denial: Callable[[str], R] | None = None,
+    ) -> None:
+        super().__init__(call, failure=failure)
+        self._step: Final = step
+        self._denial: Final = denial
+
+    def declared(self, name: str) -> HookSpec:
+        """What this declaration says of the hook it is assigned to."""
+        return HookSpec(
+            name,
+            self._call,
+            mode=self.mode,
+            is_async=self.is_async,
+            failure=self._failure,
+            generators=self._generators,
+            group=self._group,
+            step=self._step,
+            denial=self._denial,
+        )
+
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+            """Call the implementations, highest priority first."""
+            ...
+
+
+class HookSet:
+    """The base of a class whose attributes are handles.
+
+    Each instance has hooks, implementations and failures of its own.
+
+    Attributes:
+        declared: What is known of each hook, by name.
+    """
+
+    declared: ClassVar[Mapping[str, HookSpec]] = {}
+
+    def __init_subclass__(cls) -> None:
+        handles = {name: value for name, value in vars(cls).items() if isinstance(value, Handle)}
+        cls.declared = {**cls.declared, **{name: handle.declared(name) for name, handle in handles.items()}}
+        for name in handles:  # gone from the class, so that the instance attribute stays on the interpreter's fast path
+            delattr(cls, name)
+
+    def __init__(self, failures: HookFailures | None = None) -> None:
+        namespace = _namespace(failures or HookFailures())
+        self._dispatchers: Final = {name: Dispatcher(spec, namespace) for name, spec in self.declared.items()}
+        for name, dispatcher in self._dispatchers.items():
+            setattr(self, name, dispatcher.live)
+
+    def bind(self, name: str, implementations: Sequence[Implementation]) -> None:
+        """Call these implementations from the next dispatch of a hook on."""
+        self._dispatchers[name].bind(tuple(implementations))
+
+    def bound(self, name: str) -> tuple[Implementation, ...]:
+        """The implementations of a hook in call order, skipped ones included."""
+        return self._dispatchers[name].implementations
+
+    def function(self, name: str, mode: Mode, *, is_async: bool, named: bool = False) -> Callable[..., Any]:
+        """The function that dispatches a hook in a way that may differ from its own; it sees later registrations.
+
+        Args:
+            name: The hook.
+            mode: How results are taken.
+            is_async: Whether the call is awaited.
+            named: Whether a result comes as a pair of plugin name and value.
+        """
+        return self._dispatchers[name].function(_Way(mode, is_async, named))
+
+
+class _Way(NamedTuple):
+    """How a hook is dispatched."""
+
+    mode: Mode
+    is_async: bool
+    named: bool = False
+
+
+class Dispatcher:
+    """One hook of one `HookSet`: its implementations and the functions made for them."""
+
+    __slots__ = ("_functions", "_namespace", "implementations", "live", "spec")
+
+    def __init__(self, spec: HookSpec, namespace: dict[str, Any]) -> None:
+        self.spec = spec
+        self.implementations: tuple[Implementation, ...] = ()
+        self._namespace = namespace
+        self._functions: dict[_Way, FunctionType] = {}
+        self.live = self.function(_Way(spec.mode, spec.is_async))
+        self.live.__doc__ = spec.protocol.__doc__
+        self.live.__dict__.update(spec=spec, __signature__=spec.signature)
+
+    def bind(self, implementations: tuple[Implementation, ...]) -> None:
+        """Take new implementations; each function is compiled again when it is next called."""
+        self.implementations = implementations
+        for way, function in self._functions.items():
+            self._wait(function, way)
+
+    def function(self, way: _Way) -> FunctionType:
+        """The function that dispatches in a way; one for each way, for good."""
+        function = self._functions.get(way)
+        if function is None:
+            function = FunctionType(_first_call.__code__, self._namespace, self.spec.name)
+            function.__qualname__ = f"hooks.{self.spec.name}"
+            self._wait(function, way)
+            self._functions[way] = function
+        return function
+
+    def _wait(self, function: FunctionType, way: _Way) -> None:
+        _give(function, _first_call.__code__, self.spec.defaults, partial(self._compile, function, way))
+
+    def _compile(self, function: FunctionType, way: _Way) -> FunctionType:
+        called = tuple(i for i in self.implementations if not i.skipped and (way.is_async or not i.is_coroutine))
+        if not way.is_async:
+            failures: HookFailures = self._namespace["_failures"]
+            for implementation in self.implementations:
+                if implementation.is_coroutine:
+                    failures.async_not_supported(implementation)
+        failure = self.spec.failure.kind
+        if failure == "collect" and way.mode != "run_all":  # a first result ends the call: nothing is left to collect
+            failure = "propagate"
+        calls = tuple(CallShape(i.arguments, i.is_coroutine) for i in called)
+        shape = Shape(self.spec.name, way.mode, way.is_async, way.named, failure, self.spec.parameters, calls)
+        _give(function, compiled(shape), self.spec.defaults, (*(i.function for i in called), called))
+        return function
+
+
+def _first_call(*args: Any, _table: Callable[[], Callable[..., Any]], **kwargs: Any) -> Any:
+    """Stands for a hook until its first call after a registration."""
+    return _table()(*args, **kwargs)
+
+
+def _give(function: FunctionType, code: CodeType, defaults: Mapping[str, object], table: object) -> None:
+    """Give a function new code and the table that belongs to it.
+
+    The two stores stand side by side, with no call between them: one step as the other threads see it.
+    """
+    fresh = {**defaults, "_table": table}
+    kept = function.__kwdefaults__  # let go only afterwards: what it holds may run code when it goes
+    function.__kwdefaults__ = fresh
+    function.__code__ = code
+    del kept
+
+
+_plain: set[type] = {type(None), bool, int, float, str, bytes, list, dict, tuple}
+"""Types whose values cannot be awaited; filled as results come. Asking it costs a tenth of `inspect.isawaitable`."""
+
+
+def awaits(kind: type) -> bool:
+    """Whether the values of a type can be awaited.
+
+    The type is asked, never the value: an object with a hostile `__getattr__` is no phantom awaitable.
+    """
+    if hasattr(kind, "__await__"):
+        return True
+    _plain.add(kind)
+    return False
+
+
+def _namespace(failures: HookFailures) -> dict[str, Any]:
+    """The globals of the compiled functions of one `HookSet`."""
+
+    def refuse(implementation: Implementation, got: Any) -> None:
+        close = getattr(got, "close", None)
+        if callable(close):  # a coroutine that is dropped unawaited would warn
+            close()
+        failures.async_not_supported(implementation)
+
+    def fold(implementation: Implementation, value: object, got: object) -> tuple[object, object, bool] | None:
+        step = implementation.spec.step
+        taken = step(value, got) if step is not None else None
+        if taken is None:
+            denied = failures.bad_return(implementation, got)
+            return None if denied is None else (value, denied, True)
+        if taken.note:
+            failures.noted(implementation, taken.note)
+        return taken.value, taken.outcome, taken.stop
+
+    return {
+        "__name__": __name__,
+        "_type": type,
+        "_plain": _plain,
+        "_awaits": awaits,
+        "_failures": failures,
+        "_failed": failures.failed,
+        "_refuse": refuse,
+        "_fold": fold,
+        "_collect": collect,
+        "_raise": raise_collected,
+    }

@@ -1,0 +1,136 @@
+"""The text of one dispatch function: the calls of all implementations written out one after another.
+
+A hook with three implementations becomes, at its first call, a function such as::
+
+    async def build_prompt(*, message, session_id, state, _table):
+        _impl0, _impl1, _impl2, _records = _table
+        _got = await _impl0(message)
+        if _got is not None: return _got
+        _got = _impl1(session_id, state)
+        if _got is not None and _type(_got) not in _plain and _awaits(_type(_got)): _got = await _got
+        if _got is not None: return _got
+        ...
+
+Tracebacks show these lines. `_table` is the default of a keyword-only parameter: it is bound when the call is made,
+together with the code, so a coroutine made before a registration and started after it keeps the implementations that
+its code was made for.
+"""
+
+import linecache
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from itertools import count
+from types import CodeType
+from typing import Literal, NamedTuple, TypeAlias
+
+Mode: TypeAlias = Literal["first_result", "run_all", "sequential"]
+FailureKind: TypeAlias = Literal["propagate", "collect", "isolate"]
+
+_serial = count(1)
+
+
+class CallShape(NamedTuple):
+    """How one implementation is called."""
+
+    arguments: str
+    """As written in the call: `message`, or `message=message` for a parameter that takes no position."""
+    is_coroutine: bool
+
+
+class Shape(NamedTuple):
+    """All that the text of a dispatch function depends on; equal shapes share one code object."""
+
+    hook: str
+    mode: Mode
+    is_async: bool
+    named: bool
+    """Whether a result comes with the name of its plugin."""
+    failure: FailureKind
+    parameters: tuple[str, ...]
+    calls: tuple[CallShape, ...]
+
+
+@lru_cache(maxsize=1024)
+def compiled(shape: Shape) -> CodeType:
+    """The code of a dispatch function.
+
+    The namespace it runs in has `_type` (the builtin), `_plain` and `_awaits` (may a type's values be awaited), `_refuse` (a sync path got an
+    awaitable), `_failed` and `_collect` (an implementation raised), `_raise` (all collected errors) and `_fold` (one
+    result of a sequential hook).
+    """
+    text = "\n".join(_lines(shape)) + "\n"
+    filename = f"<hook {shape.hook} {next(_serial)}>"
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    module = compile(text, filename, "exec")
+    code = next(constant for constant in module.co_consts if isinstance(constant, CodeType))
+    return code.replace(co_qualname=f"hooks.{shape.hook}")
+
+
+@lru_cache(maxsize=1024)
+def caller(parameters: tuple[str, ...], arguments: str) -> Callable[..., object]:
+    """A function that takes an implementation and all parameters of its hook, and calls it with those it declares."""
+    made: Callable[..., object] = eval(f"lambda {', '.join(('_function', *parameters))}: _function({arguments})")
+    return made
+
+
+def _lines(shape: Shape) -> Iterator[str]:
+    names = [f"_impl{index}" for index in range(len(shape.calls))]
+    yield f"{'async ' * shape.is_async}def {shape.hook}(*, {', '.join((*shape.parameters, '_table'))}):"
+    yield f"    {', '.join((*names, '_records'))}{',' * (not names)} = _table"
+    if shape.mode == "run_all":
+        yield "    _results = []"
+    if shape.mode == "sequential":
+        yield "    _outcome = None"
+    if shape.failure == "collect":
+        yield "    _errors = None"
+    for index, call in enumerate(shape.calls):
+        yield from (f"    {line}" for line in _one_call(shape, index, call))
+    if shape.failure == "collect":
+        yield "    if _errors is not None: _raise(_errors)"
+    yield {
+        "first_result": "    return None",
+        "run_all": "    return _results",
+        "sequential": "    return _outcome",
+    }[shape.mode]
+
+
+def _one_call(shape: Shape, index: int, call: CallShape) -> Iterator[str]:
+    """One implementation: the call, the wait for its result, what is done with it, what is done when it raises."""
+    body = [f"_got = {'await ' * call.is_coroutine}_impl{index}({call.arguments})"]
+    take = _take(shape, index)
+    if not call.is_coroutine:
+        test = "if _got is not None and _type(_got) not in _plain and _awaits(_type(_got)):"
+        if shape.is_async:
+            body.append(f"{test} _got = await _got")
+        else:
+            take = [f"{test} _refuse(_records[{index}], _got)", "else:", *(f"    {line}" for line in take)]
+    if shape.failure == "propagate":
+        yield from (*body, *take)
+        return
+    yield "try:"
+    yield from (f"    {line}" for line in body)
+    if shape.mode == "sequential":  # a failure may be an answer: a guard can be told to deny
+        yield f"except Exception as _error: _got = _failed(_records[{index}], _error)"
+        yield from take
+        return
+    on_error = "_errors = _collect(_errors, _error)" if shape.failure == "collect" else f"_failed(_records[{index}], _error)"
+    yield f"except Exception as _error: {on_error}"
+    yield "else:"
+    yield from (f"    {line}" for line in take)
+
+
+def _take(shape: Shape, index: int) -> list[str]:
+    """What is done with `_got`."""
+    result = f"(_records[{index}].plugin, _got)" if shape.named else "_got"
+    if shape.mode == "first_result":
+        return [f"if _got is not None: return {result}"]
+    if shape.mode == "run_all":
+        return [f"_results.append({result})"]
+    value = shape.parameters[0]
+    return [
+        "if _got is not None:",
+        f"    _step = _fold(_records[{index}], {value}, _got)",
+        "    if _step is not None:",
+        f"        {value}, _outcome, _stop = _step",
+        "        if _stop: return _outcome",
+    ]

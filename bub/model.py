@@ -1,0 +1,77 @@
+"""What a model is to bub: the choices offered to a user, and the Protocol of a client that talks to one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+import msgspec
+
+from bub.messages import republic
+from bub.streaming import StreamEvent
+
+
+class ModelChoice(msgspec.Struct):
+    """A model that a session may use.
+
+    Attributes:
+        id: What is passed on when it is chosen, usually `provider:model`.
+        name: What a user is shown; the id when empty.
+        description: What a user is told about it.
+        meta: Facts for the application, for example prices.
+    """
+
+    id: str
+    name: str = ""
+    description: str = ""
+    meta: dict[str, Any] = {}  # Any: the provider's own facts
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            self.name = self.id
+
+
+class ModelOptions(msgspec.Struct):
+    """The models that a session may choose from.
+
+    Attributes:
+        models: The choices, in the order in which they are shown.
+        current_model: The id of the one in use; None when that is not known.
+    """
+
+    models: list[ModelChoice] = []
+    current_model: str | None = None
+
+
+class ModelClient(Protocol):
+    """Sends requests to a model and streams what it answers."""
+
+    @property
+    def spec(self) -> str:
+        """The model that is used when a request names none, as `provider:model`."""
+        ...
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The most tokens that an answer may have; None leaves it to the provider."""
+        ...
+
+    def open_stream(
+        self,
+        messages: Sequence[republic.Message],
+        *,
+        spec: str | None = None,
+        options: Mapping[str, Any] | None = None,  # Any: the provider's own options
+    ) -> AbstractAsyncContextManager[AsyncIterator[StreamEvent]]:
+        """A context manager around the events of one answer; leaving it closes the request.
+
+        Args:
+            messages: What the model reads.
+            spec: Another model than `self.spec`, as `provider:model`.
+            options: Options of this request.
+
+        Raises:
+            ModelError: The model cannot be reached or reports an error; on entering or while the events are read.
+        """
+        ...

@@ -1,0 +1,1 @@
+"""Throw-away in-memory implementations of the Protocols of the library."""
