@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from functools import partial
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeAlias, overload
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -14,7 +14,15 @@ from typing_extensions import TypeIs, TypeVar, dataclass_transform, override
 
 from bub.errors import EventTypeError, UnknownHandlerError
 
-_DATACLASS_MARKS = ("__match_args__", "__dataclass_params__", "__dataclass_fields__")
+_DECORATORS: Final = {
+    "__dataclass_params__": "@dataclass",
+    "__dataclass_fields__": "@dataclass",
+    "__match_args__": "@dataclass",
+    "__attrs_attrs__": "@attrs.define",
+    "__attrs_own_setattr__": "@attrs.define",
+}
+"""What leaves which mark on a class."""
+
 _REMEMBERED_TYPES = 1024
 
 
@@ -30,18 +38,18 @@ class EventMeta(msgspec.StructMeta):
         """The class, with keyword-only fields unless `kw_only=False` is written.
 
         Raises:
-            EventTypeError: A decorator makes the class anew, as `@attrs.define` does. (A `TypeError`.)
+            EventTypeError: A decorator makes the class anew. (A `TypeError`.)
         """
-        for mark, decorator in (("__attrs_attrs__", "@attrs.define"), ("__dataclass_fields__", "@dataclass")):
-            if mark in namespace:  # decorators that make the class anew
-                raise EventTypeError(_needless(name, decorator))
+        for mark in ("__attrs_attrs__", "__dataclass_fields__"):  # of decorators that make the class anew
+            if mark in namespace:
+                raise EventTypeError(_needless(name, _DECORATORS[mark]))
         options.setdefault("kw_only", True)
         return super().__new__(mcls, name, bases, namespace, **options)
 
     @override
     def __setattr__(cls, name: str, value: object) -> None:
-        if name in _DATACLASS_MARKS:
-            raise EventTypeError(_needless(cls.__name__, "@dataclass"))
+        if name in _DECORATORS:
+            raise EventTypeError(_needless(cls.__name__, _DECORATORS[name]))
         super().__setattr__(name, value)
 
 
@@ -235,8 +243,17 @@ class EventBus(Generic[E_contra]):
             handlers, stops = self._plans[type(event)]
         except KeyError:
             handlers, stops = self._planned(event)
+        if stops:
+            return await self._emit_until_stopped(event, handlers)
         for handler in handlers:
-            if stops and event.stopped:
+            got = handler(event)
+            if got is not None and (type(got) is CoroutineType or _awaits(got)):
+                await got
+        return event
+
+    async def _emit_until_stopped(self, event: Event, handlers: tuple[_Handler, ...]) -> Event:
+        for handler in handlers:
+            if event.stopped:
                 break
             got = handler(event)
             if got is not None and (type(got) is CoroutineType or _awaits(got)):

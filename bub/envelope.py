@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from binascii import Error as Base64Error
 from binascii import a2b_base64
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -155,9 +154,17 @@ _KNOWN: Final = frozenset(_FIELDS)
 _MEDIA_FIELDS: Final = MediaItem.__struct_fields__
 _KINDS: Final[tuple[EnvelopeKind, ...]] = get_args(EnvelopeKind)
 _MEDIA_TYPES: Final[tuple[MediaType, ...]] = get_args(MediaType)
-_METHODS: Final = (FunctionType, BuiltinFunctionType, MethodDescriptorType, classmethod, staticmethod)
+_REMEMBERED_SHAPES: Final = 512
 _LISTS: Final = (list, tuple)
-_ABSENT: Final = object()
+
+
+class _Absent:
+    """Nothing, not even None."""
+
+
+_ABSENT: Final = _Absent()
+_NO_DATA: Final = (_Absent, FunctionType, BuiltinFunctionType, MethodDescriptorType, classmethod, staticmethod)
+_shapes: dict[type, tuple[tuple[str, ...] | None, tuple[str, ...]]] = {}
 
 
 def to_envelope(value: object, /) -> Envelope:
@@ -227,7 +234,10 @@ def content_of(message: object, /) -> str:
     if isinstance(message, Envelope):
         return message.content
     content = field_of(message, "content")
-    return "" if content is None else _content(content, type(message).__qualname__)[0]
+    source = type(message).__qualname__
+    if _is_list(content):
+        return _read_blocks(content, source)[0]
+    return "" if content is None else _text(content, "content", source)
 
 
 def _from_fields(known: dict[str, object], extra: dict[str, object], raw: object, source: str) -> Envelope:
@@ -236,22 +246,14 @@ def _from_fields(known: dict[str, object], extra: dict[str, object], raw: object
     for name, value in known.items():
         if value is None:
             continue
-        where = f"{name} of {source}"
-        match name:
-            case "content":
-                fields[name], attached = _content(value, source)
-            case "kind":
-                fields[name] = _kind(value, where)
-            case "context":
-                fields[name] = _context(value, where)
-            case "media":
-                fields[name] = _media(value, where)
-            case "is_active":
-                fields[name] = _flag(value, where)
-            case "lifespan":
-                fields[name] = _lifespan(value, where)
-            case _:
-                fields[name] = value if type(value) is str else _text(value, where)
+        if (check := _CHECKS.get(name)) is not None:
+            fields[name] = check(value, name, source)
+        elif type(value) is str:
+            fields[name] = value
+        elif name == "content" and _is_list(value):
+            fields[name], attached = _read_blocks(value, source)
+        else:
+            fields[name] = _text(value, name, source)
     if attached:
         fields["media"] = [*fields.get("media", ()), *attached]
     return Envelope(**fields, extra=extra, raw=raw)
@@ -269,15 +271,15 @@ def _split(value: object, source: str) -> tuple[dict[str, object], dict[str, obj
     known: dict[str, object] = {}
     extra: dict[str, object] = {}
     own = _own(value)
-    for name in _public_names(value, own):
-        item = own[name] if name in own else _read(value, name, own, source)
-        if item is not _ABSENT:
-            (known if name in _KNOWN else extra)[name] = item
-    for base in type(value).__mro__[:-1]:  # class attributes and properties
-        names = vars(base)
-        for name in _FIELDS:
-            if name in names and name not in known and (item := _read(value, name, own, source)) is not _ABSENT:
-                known[name] = item
+    declared, by_class = _shapes.get(type(value)) or _read_shape(type(value))
+    for name in own if declared is None else declared:
+        if name[:1] != "_":
+            item = own[name] if name in own else _get(value, name, source)
+            if item is not _ABSENT:
+                (known if name in _KNOWN else extra)[name] = item
+    for name in by_class:
+        if name not in known and (item := _get(value, name, source)) is not _ABSENT:
+            known[name] = item
     if not known and not extra:
         raise EnvelopeError(f"expected a message (mapping, object with attributes, or text), got {source}")
     return known, _with_nested(extra)
@@ -288,15 +290,18 @@ def _split_mapping(value: Mapping[object, object], source: str) -> tuple[dict[st
     extra: dict[str, object] = {}
     for name, item in value.items():
         if not isinstance(name, str):
-            raise EnvelopeError(f"expected text as names, got {type(name).__qualname__} {name!r} - keys of {source}")
-        (known if name in _KNOWN else extra)[name] = item
+            raise EnvelopeError(f"expected text as names, got {_named(name)} {name!r} - keys of {source}")
+        if name in _KNOWN:
+            known[name] = item
+        else:
+            extra[name] = item
     return known, _with_nested(extra)
 
 
 def _with_nested(extra: dict[str, object]) -> dict[str, object]:
     """The unknown fields; those in a field `extra` are among them, not one level below."""
     nested = extra.get("extra")
-    if not _is_mapping(nested):
+    if nested is None or not _is_mapping(nested):
         return extra
     del extra["extra"]
     return {**{str(name): item for name, item in nested.items()}, **extra}
@@ -304,33 +309,40 @@ def _with_nested(extra: dict[str, object]) -> dict[str, object]:
 
 def _own(value: object) -> Mapping[str, object]:
     """What an object holds itself, read without running code of its class."""
+    kind = type(value)
+    if kind.__dictoffset__ == 0:  # slots only
+        return {}
     try:
         own: Mapping[str, object] = vars(value)
-    except Exception:  # slots only, or a class that hides it
+    except Exception:  # a class that hides it
         return {}
-    if hasattr(type(value), "model_fields"):  # Pydantic keeps the fields that a model does not declare apart
+    if hasattr(kind, "model_fields"):  # Pydantic keeps the fields that a model does not declare apart
         more: object = getattr(value, "model_extra", None)
-        if _is_mapping(more):
+        if more and _is_mapping(more):
             return {**own, **{str(name): item for name, item in more.items()}}
     return own
 
 
-def _public_names(value: object, own: Mapping[str, object]) -> list[str]:
-    """The names of an object's own data."""
-    kind = type(value)
+def _read_shape(kind: type) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+    """The fields that a class declares, None when its objects just hold some; and what it has as attribute or property.
+
+    Read once for each class; there is no sense in keeping many, a mock makes one for each of its objects.
+    """
     # Any: what the decorators and base classes leave on a class is known by its name only
-    struct_fields: Any = getattr(kind, "__struct_fields__", None)
-    attrs_fields: Any = getattr(kind, "__attrs_attrs__", None)
-    if struct_fields is not None:
-        names: Iterable[str] = struct_fields
-    elif hasattr(kind, "__dataclass_fields__"):
-        instance: Any = value
-        names = [field.name for field in dataclasses.fields(instance)]
-    elif attrs_fields is not None:
-        names = [field.name for field in attrs_fields]
-    else:
-        names = own or _slots(kind)
-    return [name for name in names if name[:1] != "_"]
+    declared: Any = getattr(kind, "__struct_fields__", None)
+    if declared is None and hasattr(kind, "__dataclass_fields__"):
+        decorated: Any = kind
+        declared = [field.name for field in dataclasses.fields(decorated)]
+    elif declared is None and (attrs_fields := getattr(kind, "__attrs_attrs__", None)) is not None:
+        declared = [field.name for field in attrs_fields]
+    elif declared is None and kind.__dictoffset__ == 0:
+        declared = _slots(kind)
+    by_class = (name for name in _FIELDS if not isinstance(_declared(kind, name), _NO_DATA))
+    shape = None if declared is None else tuple(declared), tuple(by_class)
+    if len(_shapes) >= _REMEMBERED_SHAPES:
+        _shapes.clear()
+    _shapes[kind] = shape
+    return shape
 
 
 def _slots(kind: type) -> Iterable[str]:
@@ -346,8 +358,12 @@ def _slots(kind: type) -> Iterable[str]:
 def _read(value: object, name: str, own: Mapping[str, object], source: str) -> object:
     """What an object has under a name, or `_ABSENT`: methods do not count, nor what only `__getattr__` answers."""
     declared = _declared(type(value), name)
-    if declared is _ABSENT or isinstance(declared, _METHODS):
+    if isinstance(declared, _NO_DATA):
         return own.get(name, _ABSENT)
+    return _get(value, name, source)
+
+
+def _get(value: object, name: str, source: str) -> object:
     try:
         return getattr(value, name)
     except AttributeError:
@@ -367,20 +383,17 @@ def _declared(kind: type, name: str) -> object:
 # ------------------------------------------------------------------------------------------ checking fields
 
 
-def _content(value: object, source: str) -> tuple[str, list[MediaItem]]:
-    """The text of a content, and the media that a list of content blocks has beside it."""
-    where = f"content of {source}"
-    if not _is_list(value):
-        return _text(value, where), []
+def _read_blocks(blocks: list[object] | tuple[object, ...], source: str) -> tuple[str, list[MediaItem]]:
+    """The text of a list of content blocks, and the media beside it."""
     texts: list[str] = []
     media: list[MediaItem] = []
-    for index, block in enumerate(value):
+    for index, block in enumerate(blocks):
         place = f"content[{index}] of {source}"
         kind = block.get("type") if _is_mapping(block) else None
         if isinstance(block, str):
             texts.append(block)
         elif _is_mapping(block) and kind == "text":
-            texts.append(_text(block.get("text"), f"text of {place}"))
+            texts.append(_text(block.get("text"), "text", place))
         elif _is_mapping(block) and isinstance(kind, str) and kind in _MEDIA_TYPES:
             media.append(_media_item(block, place))
         else:
@@ -389,7 +402,7 @@ def _content(value: object, source: str) -> tuple[str, list[MediaItem]]:
     return "\n".join(texts), media
 
 
-def _text(value: object, where: str) -> str:
+def _text(value: object, name: str, source: str) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, bytes | bytearray):
@@ -397,61 +410,59 @@ def _text(value: object, where: str) -> str:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if is_number or type(value).__module__ == "uuid":
         return str(value)
-    raise EnvelopeError(f"expected text, got {_named(value)} - {where}")
+    raise EnvelopeError(f"expected text, got {_named(value)} - {name} of {source}")
 
 
 def _decode(value: bytes | bytearray) -> str:
     return value.decode("utf-8", errors="replace")
 
 
-def _kind(value: object, where: str) -> EnvelopeKind:
+def _kind(value: object, name: str, source: str) -> EnvelopeKind:
     for kind in _KINDS:
         if isinstance(value, str) and value == kind:
             return kind
     shown = repr(value) if isinstance(value, str) else _named(value)
-    raise EnvelopeError(f"expected one of {', '.join(_KINDS)}, got {shown} - {where}")
+    raise EnvelopeError(f"expected one of {', '.join(_KINDS)}, got {shown} - {name} of {source}")
 
 
-def _context(value: object, where: str) -> dict[str, object]:
+def _context(value: object, name: str, source: str) -> dict[str, object]:
     if not _is_mapping(value):
-        raise EnvelopeError(f"expected a mapping, got {_named(value)} - {where}")
-    context: dict[str, object] = {}
-    for name, item in value.items():
-        if not isinstance(name, str):
-            raise EnvelopeError(f"expected text as names, got {_named(name)} {name!r} - {where}")
-        context[name] = item
+        raise EnvelopeError(f"expected a mapping, got {_named(value)} - {name} of {source}")
+    context = {key: item for key, item in value.items() if isinstance(key, str)}
+    if len(context) < len(value):
+        raise EnvelopeError(f"expected text as names, got others too - {name} of {source}")
     return context
 
 
-def _flag(value: object, where: str) -> bool:
+def _flag(value: object, name: str, source: str) -> bool:
     if isinstance(value, bool):
         return value
-    raise EnvelopeError(f"expected a bool, got {_named(value)} - {where}")
+    raise EnvelopeError(f"expected a bool, got {_named(value)} - {name} of {source}")
 
 
-def _lifespan(value: object, where: str) -> AbstractAsyncContextManager[object]:
+def _lifespan(value: object, name: str, source: str) -> AbstractAsyncContextManager[object]:
     if _is_lifespan(value):
         return value
-    raise EnvelopeError(f"expected an async context manager, got {_named(value)} - {where}")
+    raise EnvelopeError(f"expected an async context manager, got {_named(value)} - {name} of {source}")
 
 
-def _media(value: object, where: str) -> list[MediaItem]:
+def _media(value: object, name: str, source: str) -> list[MediaItem]:
     if not _is_list(value):
-        raise EnvelopeError(f"expected a list of media, got {_named(value)} - {where}")
-    field, _, source = where.partition(" of ")
-    return [_media_item(item, f"{field}[{index}] of {source}") for index, item in enumerate(value)]
+        raise EnvelopeError(f"expected a list of media, got {_named(value)} - {name} of {source}")
+    return [_media_item(item, f"{name}[{index}] of {source}") for index, item in enumerate(value)]
 
 
 def _media_item(value: object, where: str) -> MediaItem:
     if isinstance(value, MediaItem):
         return value
+    mapping = value if _is_mapping(value) else None
+    own: Mapping[str, object] = _own(value) if mapping is None else {}
     found: dict[str, Any] = {}  # Any: each value is checked just below
-    own = {} if _is_mapping(value) else _own(value)
     for name in _MEDIA_FIELDS:
-        item = value.get(name) if _is_mapping(value) else _read(value, name, own, where)
+        item = _read(value, name, own, where) if mapping is None else mapping.get(name)
         if item is not None and item is not _ABSENT:
-            found[name] = _media_field(name, item, f"{name} of {where}")
-    if not found and not _is_mapping(value):
+            found[name] = _media_field(name, item, where)
+    if not found and mapping is None:
         raise EnvelopeError(f"expected a MediaItem or its fields, got {_named(value)} - {where}")
     if "type" not in found:
         main = str(found.get("media_type", "")).partition("/")[0]
@@ -460,19 +471,17 @@ def _media_item(value: object, where: str) -> MediaItem:
 
 
 def _media_field(name: str, value: object, where: str) -> object:
-    if name == "type":
-        if isinstance(value, str) and value in _MEDIA_TYPES:
-            return value
-        raise EnvelopeError(f"expected one of {', '.join(_MEDIA_TYPES)}, got {value!r} - {where}")
     if name == "data":
         return _bytes(value, where)
     if name == "fetch":
         if callable(value):
             return value
-        raise EnvelopeError(f"expected an async function, got {_named(value)} - {where}")
-    if isinstance(value, str):
-        return value
-    raise EnvelopeError(f"expected text, got {_named(value)} - {where}")
+        raise EnvelopeError(f"expected an async function, got {_named(value)} - fetch of {where}")
+    if not isinstance(value, str):
+        raise EnvelopeError(f"expected text, got {_named(value)} - {name} of {where}")
+    if name == "type" and value not in _MEDIA_TYPES:
+        raise EnvelopeError(f"expected one of {', '.join(_MEDIA_TYPES)}, got {value!r} - type of {where}")
+    return value
 
 
 def _bytes(value: object, where: str) -> bytes:
@@ -480,11 +489,20 @@ def _bytes(value: object, where: str) -> bytes:
     if isinstance(value, bytes | bytearray):
         return bytes(value)
     if not isinstance(value, str):
-        raise EnvelopeError(f"expected bytes, got {_named(value)} - {where}")
+        raise EnvelopeError(f"expected bytes, got {_named(value)} - data of {where}")
     try:
         return a2b_base64(value, strict_mode=True)
-    except (Base64Error, ValueError) as error:
-        raise EnvelopeError(f"expected bytes or base64 text, got other text ({error}) - {where}") from error
+    except ValueError as error:
+        raise EnvelopeError(f"expected bytes or base64 text, got other text ({error}) - data of {where}") from error
+
+
+_CHECKS: Final[dict[str, Callable[[object, str, str], object]]] = {
+    "kind": _kind,
+    "context": _context,
+    "media": _media,
+    "is_active": _flag,
+    "lifespan": _lifespan,
+}
 
 
 def _named(value: object) -> str:
@@ -492,7 +510,7 @@ def _named(value: object) -> str:
 
 
 def _is_mapping(value: object) -> TypeIs[Mapping[object, object]]:
-    return isinstance(value, Mapping)
+    return type(value) is dict or isinstance(value, Mapping)  # a dict is most usual, and an abstract class slow to ask
 
 
 def _is_list(value: object) -> TypeIs[list[object] | tuple[object, ...]]:

@@ -22,7 +22,8 @@ class Channel(Protocol):
     """A way for messages to come in and for answers to go out.
 
     A plain class with these members is a channel, each of the four facts an attribute or a property. A class that
-    inherits from `ChannelDefaults` needs only `name`, `start`, `stop` and `send`.
+    inherits from `ChannelDefaults` needs only `name`, `start`, `stop` and `send`. Another kind is written with its
+    type, `kind: ChannelKind = "lifecycle"`: a type checker that takes it for any text does not see a channel.
 
     A fault of one channel does not touch another: what `start` or a task of it raises stops that channel alone.
 
@@ -109,7 +110,7 @@ class Channel(Protocol):
         ...
 
     def admit(self, session_id: str, message: Envelope, turn: TurnSnapshot, /) -> AdmitDecision | None:
-        """Say what becomes of a message that no `admit_message` hook decided on; None is `process`.
+        """What becomes of a message that no `admit_message` hook decided on; None is `process`.
 
         Args:
             session_id: The session of the message.
@@ -133,11 +134,11 @@ class ChannelDefaults:
     needs_debounce: bool = False
 
     def stream(self, message: Envelope, stream: AsyncStreamEvents, /) -> AsyncIterator[StreamEvent]:
-        """Give the stream as it is: the answer is shown when it is whole."""
+        """The stream as it is: the answer is shown when it is whole."""
         return stream
 
     def admit(self, session_id: str, message: Envelope, turn: TurnSnapshot, /) -> AdmitDecision | None:
-        """Leave the decision to the gateway."""
+        """None: the gateway decides."""
         return None
 
 
@@ -156,7 +157,7 @@ class ChannelRouter(Protocol):
         ...
 
     def wrap_stream(self, message: Envelope, stream: AsyncStreamEvents, /) -> AsyncIterator[StreamEvent]:
-        """Give the events of an answer as the channel of the message hands them on; the stream itself without one.
+        """The events of an answer as the channel of the message hands them on; the stream itself without one.
 
         Args:
             message: The message that is answered.
@@ -165,7 +166,7 @@ class ChannelRouter(Protocol):
         ...
 
     async def admit(self, session_id: str, message: Envelope, turn: TurnSnapshot, /) -> AdmitDecision | None:
-        """Give what the channel of a message decides about it; None when it leaves that open or does not run.
+        """What the channel of a message decides about it; None when it leaves that open or does not run.
 
         Args:
             session_id: The session of the message.

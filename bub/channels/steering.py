@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, Protocol
 
 from typing_extensions import TypeIs
 
@@ -11,7 +11,6 @@ from bub.envelope import Envelope
 from bub.turn import StateKey, TurnState
 
 
-@runtime_checkable
 class SteeringInbox(Protocol):
     """Holds the steering messages of each session until the running turn takes them.
 
@@ -31,7 +30,7 @@ class SteeringInbox(Protocol):
         ...
 
     async def take(self, state: TurnState, /) -> list[Envelope]:
-        """Give all waiting messages of the session, oldest first, and forget them; an empty list when none waits.
+        """All waiting messages of the session, oldest first; from now on they wait no more.
 
         Cancellation:
             A call that is cancelled has forgotten nothing.
@@ -43,13 +42,20 @@ class SteeringInbox(Protocol):
         ...
 
     def count(self, state: TurnState, /) -> int:
-        """Say how many messages of the session wait."""
+        """How many messages of the session wait."""
         ...
 
 
-def _is_steering_inbox(value: object) -> TypeIs[SteeringInbox]:
-    return isinstance(value, SteeringInbox)
+_MEMBERS: Final = ("put", "take", "give_back", "count")
 
 
-STEERING_INBOX: Final = StateKey("steering_inbox", check=_is_steering_inbox)
+def is_steering_inbox(value: object) -> TypeIs[SteeringInbox]:
+    """Whether a value has every member of `SteeringInbox`.
+
+    The members are looked up on its type, so an object that answers to any name does not count as one.
+    """
+    return all(callable(getattr(type(value), name, None)) for name in _MEMBERS)
+
+
+STEERING_INBOX: Final = StateKey("bub.steering_inbox", check=is_steering_inbox)
 """The inbox of the running turn."""

@@ -2,11 +2,14 @@
 
 An agent emits the events of this module on its bus; handlers run inline, one after the other. To change the arguments
 of a call, replace `event.call` or `event.request`; to stop it, set `event.decision`.
+
+Payloads and events become plain data through `bub.messages.to_builtins`, without the turn state, the tape and the
+context of a tool. `LLMCallDecision` and `ToolCallDecision` also come back, through `msgspec.convert`.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import msgspec
 from msgspec import UNSET, UnsetType, structs
@@ -67,7 +70,7 @@ class LLMCallRequest(msgspec.Struct, frozen=True):
         messages: list[republic.Message] | UnsetType = UNSET,
         max_tokens: int | UnsetType | None = UNSET,
     ) -> Self:
-        """Give a copy in which the named fields are changed.
+        """A copy in which the named fields are changed.
 
         Args:
             model: The model to ask instead.
@@ -145,6 +148,8 @@ class ToolCall(msgspec.Struct, frozen=True, eq=False):
         True
     """
 
+    __left_out__: ClassVar[tuple[str, ...]] = ("context",)
+
     run_id: str
     tool: str
     arguments: dict[str, Any]
@@ -154,7 +159,7 @@ class ToolCall(msgspec.Struct, frozen=True, eq=False):
     step: int = 0
 
     def replace(self, *, arguments: dict[str, Any] | UnsetType = UNSET) -> Self:
-        """Give a copy with other arguments: of a call, nothing else may be changed.
+        """A copy with other arguments: nothing else of a call may be changed.
 
         Args:
             arguments: The arguments to call the tool with instead.
@@ -263,6 +268,8 @@ class AgentEvent(Event, kw_only=True):
         'A123'
     """
 
+    __left_out__: ClassVar[tuple[str, ...]] = ("state",)
+
     state: TurnState
 
 
@@ -272,6 +279,8 @@ class TapeEvent(AgentEvent, kw_only=True):
     Attributes:
         tape: The tape in use: of a run, its fork.
     """
+
+    __left_out__: ClassVar[tuple[str, ...]] = ("tape",)
 
     tape: Tape
 

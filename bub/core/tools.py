@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 from typing_extensions import override
@@ -34,15 +34,17 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         renderer: Makes the text that the model reads of a result; None for the library's own way.
     """
 
+    __left_out__: ClassVar[tuple[str, ...]] = ("handler", "renderer")
+
     name: str
     description: str = ""
-    parameters: dict[str, Any] = {}
-    handler: Callable[..., object]
+    parameters: dict[str, Any] = {}  # Any: JSON
+    handler: Callable[..., object]  # ...: its parameters are what `parameters` describes
     context: bool = False
     exposure: ToolExposure = "auto"
     deferred: bool = False
     timeout: float | None = None
-    renderer: Callable[..., str] | None = None
+    renderer: Callable[[Any], str] | None = None  # Any: it is written for what its tool returns
 
 
 class ToolContext(msgspec.Struct, kw_only=True, eq=False):
@@ -57,6 +59,8 @@ class ToolContext(msgspec.Struct, kw_only=True, eq=False):
         events: The agent's bus; None outside an agent.
         on_progress: Takes what `progress` is given; None drops it.
     """
+
+    __left_out__: ClassVar[tuple[str, ...]] = ("tape", "state", "events", "on_progress")
 
     tape: Tape
     run_id: str = ""

@@ -15,13 +15,13 @@ def cli_app(hooks: BubHookSpecs) -> "typer.Typer":
 
     app = typer.Typer(
         name="bub",
-        help="A typed, Protocol-driven agent runtime.",
         no_args_is_help=True,
         add_completion=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
     )
     hooks.register_cli_commands(app=app)
+    app.callback()(_root)  # without it, a single command would become the whole application
     kept: dict[str, CommandInfo] = {}
     for command in app.registered_commands:
         kept.setdefault(_command_name(command), command)
@@ -29,7 +29,10 @@ def cli_app(hooks: BubHookSpecs) -> "typer.Typer":
     return app
 
 
+def _root() -> None:
+    """A typed, Protocol-driven agent runtime."""
+
+
 def _command_name(command: "CommandInfo") -> str:
-    if command.name:
-        return command.name
-    return command.callback.__name__.replace("_", "-") if command.callback is not None else ""
+    name = command.name or str(getattr(command.callback, "__name__", ""))
+    return name.replace("_", "-")

@@ -2,13 +2,16 @@
 
 import copy
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
+
+from typing_extensions import TypeIs
 
 from bub.channels.channel import Channel, MessageHandler
 from bub.core.tools import Tool
 from bub.errors import HookTypeError
+from bub.framework.checks import is_mapping, is_sequence
 from bub.hooks.declaration import Implementation
 from bub.hooks.runtime import HookRuntime
 from bub.hooks.specs import BubHookSpecs
@@ -34,23 +37,19 @@ class Collector:
     def tools(self) -> list[Tool]:
         """All tools; of one name the one of the highest priority."""
         found = self._runtime.named_all(self._hooks.provide_tools)()
-        listed = (_listed("provide_tools", plugin, value, "a list of tools") for plugin, value in found)
-        checked = (_checked("provide_tools", plugin, items, Tool) for plugin, items in listed)
-        return list(_by_name("provide_tools", checked, lambda tool: tool.name).values())
+        return list(_by_name("provide_tools", _each("provide_tools", found, _is_tool, "a list of tools")).values())
 
     def channels(self, message_handler: MessageHandler) -> dict[str, Channel]:
         """All channels by name; of one name the one of the highest priority."""
         found = self._runtime.named_all(self._hooks.provide_channels)(message_handler=message_handler)
-        listed = (_listed("provide_channels", plugin, value, "a list of channels") for plugin, value in found)
-        checked = (_with_name("provide_channels", plugin, items, "a Channel") for plugin, items in listed)
-        return _by_name("provide_channels", checked, lambda channel: channel.name)
+        return _by_name("provide_channels", _each("provide_channels", found, _is_channel, "a list of channels"))
 
     def tape_sidecars(self) -> tuple[TapeSidecar, ...]:
         """All sidecars; of one name the one of the highest priority."""
         found = self._runtime.named_all(self._hooks.provide_tape_sidecar)()
-        listed = ((plugin, [] if value is None else [value]) for plugin, value in found)
-        checked = (_with_name("provide_tape_sidecar", plugin, items, "a TapeSidecar") for plugin, items in listed)
-        return tuple(_by_name("provide_tape_sidecar", checked, lambda sidecar: sidecar.name).values())
+        single = ((plugin, None if value is None else [value]) for plugin, value in found)
+        provided = _each("provide_tape_sidecar", single, _is_sidecar, "a TapeSidecar")
+        return tuple(_by_name("provide_tape_sidecar", provided).values())
 
     def tape_context(self) -> TapeContext:
         """The context that says which part of a tape a model reads."""
@@ -70,7 +69,7 @@ class Collector:
         for plugin, options in await call(session_id=session_id, workspace=workspace):
             if options is None:
                 continue
-            if not isinstance(options, ModelOptions):  # pyright: ignore[reportUnnecessaryIsInstance]  # the plain form is unchecked
+            if not isinstance(options, ModelOptions):
                 raise HookTypeError("provide_model_options", plugin, "ModelOptions", options)
             for choice in options.models:
                 models.setdefault(choice.id, choice)
@@ -84,7 +83,7 @@ class Collector:
         for plugin, section in await call(prompt=prompt, state=state):
             if section is None:
                 continue
-            if not isinstance(section, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # the plain form is unchecked
+            if not isinstance(section, str):
                 raise HookTypeError("system_prompt", plugin, "a text", section)
             if section.strip():
                 sections.append(section)
@@ -105,55 +104,70 @@ class Collector:
             proposed = call(implementation.function, copy.deepcopy(config))
             if proposed is None:
                 continue
-            if not isinstance(proposed, Mapping):
+            if not is_mapping(proposed):
                 raise HookTypeError("onboard_config", implementation.plugin, "a mapping", proposed)
             _merge(config, proposed)
         return config
 
 
-def _merge(into: dict[str, Any], new: Mapping[Any, Any]) -> None:
+def _merge(into: dict[str, Any], new: Mapping[str, Any]) -> None:
     """Merge in depth: mappings are merged, everything else is replaced."""
     for key, value in new.items():
-        present = into.get(key)
-        if isinstance(present, dict) and isinstance(value, Mapping):
-            _merge(present, value)
+        if is_mapping(value):
+            inner: dict[str, Any] = dict(present) if is_mapping(present := into.get(key)) else {}
+            into[key] = inner
+            _merge(inner, value)
         else:
-            into[key] = copy.deepcopy(dict(value) if isinstance(value, Mapping) else value)
+            into[key] = copy.deepcopy(value)
 
 
-def _listed(hook: str, plugin: str, value: Sequence[T] | None, expected: str) -> tuple[str, Sequence[T]]:
-    if value is None:
-        return plugin, ()
-    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
-        raise HookTypeError(hook, plugin, expected, value)
-    return plugin, value
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
 
 
-def _checked(hook: str, plugin: str, items: Sequence[T], kind: type[T]) -> tuple[str, Sequence[T]]:
-    for item in items:
-        if not isinstance(item, kind):
-            raise HookTypeError(hook, plugin, f"a list of {kind.__name__}", item)
-    return plugin, items
+N = TypeVar("N", bound=_Named)
 
 
-def _with_name(hook: str, plugin: str, items: Sequence[T], expected: str) -> tuple[str, Sequence[T]]:
-    for item in items:
-        if not isinstance(getattr(item, "name", None), str):
-            raise HookTypeError(hook, plugin, f"{expected} with a name", item)
-    return plugin, items
+def _each(
+    hook: str, found: Iterable[tuple[str, object]], is_right: Callable[[object], TypeIs[T]], expected: str
+) -> Iterator[tuple[str, T]]:
+    """The items of all lists, each with the plugin that gave it."""
+    for plugin, value in found:
+        if value is None:
+            continue
+        if isinstance(value, str | bytes) or not is_sequence(value):
+            raise HookTypeError(hook, plugin, expected, value)
+        for item in value:
+            if not is_right(item):
+                raise HookTypeError(hook, plugin, expected, item)
+            yield plugin, item
 
 
-def _by_name(hook: str, provided: Iterable[tuple[str, Sequence[T]]], name_of: Callable[[T], str]) -> dict[str, T]:
+def _is_tool(value: object) -> TypeIs[Tool]:
+    return isinstance(value, Tool)
+
+
+def _is_channel(value: object) -> TypeIs[Channel]:
+    return _has_name(value) and callable(getattr(value, "send", None))
+
+
+def _is_sidecar(value: object) -> TypeIs[TapeSidecar]:
+    return _has_name(value)
+
+
+def _has_name(value: object) -> bool:
+    return isinstance(getattr(value, "name", None), str)
+
+
+def _by_name(hook: str, provided: Iterable[tuple[str, N]]) -> dict[str, N]:
     """The first of each name; the losers are logged."""
-    kept: dict[str, T] = {}
+    kept: dict[str, N] = {}
     owners: dict[str, str] = {}
-    for plugin, items in provided:
-        for item in items:
-            name = name_of(item)
-            if name in kept:
-                logger.warning(
-                    "hook.duplicate_name %s of plugin %r: %r is taken by plugin %r", hook, plugin, name, owners[name]
-                )
-                continue
-            kept[name], owners[name] = item, plugin
+    for plugin, item in provided:
+        if item.name in kept:
+            owner = owners[item.name]
+            logger.warning("hook.duplicate_name %s of plugin %r: plugin %r has %r", hook, plugin, owner, item.name)
+            continue
+        kept[item.name], owners[item.name] = item, plugin
     return kept

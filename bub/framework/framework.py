@@ -1,6 +1,7 @@
 """`BubFramework`: plugins, hooks, turns and resources of one application."""
 
-from collections.abc import AsyncGenerator, Collection, Mapping
+import logging
+from collections.abc import Collection, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from types import MappingProxyType
@@ -36,7 +37,9 @@ from bub.turn import Stage, TurnResult, TurnState
 if TYPE_CHECKING:
     import typer
 
-_WHILE_RUNNING: Final = dict.fromkeys(
+logger = logging.getLogger("bub.framework")
+
+_WHILE_RUNNING: Final[Mapping[str, str]] = dict.fromkeys(
     ("provide_lifespan", "provide_tape_store", "provide_steering_inbox"),
     "Such resources are acquired when running() is entered. Register the plugin before.",
 )
@@ -57,7 +60,6 @@ class BubFramework:
         hooks: The typed handles: `await framework.hooks.build_prompt(message=..., session_id=..., state=...)`.
         runtime: Calls hooks by handle or name, and counts isolated failures.
         events: Publishes what the application does: commands, channel work, prompts to the user.
-        workspace: The folder in which tools work.
 
     Example:
         >>> import anyio
@@ -81,7 +83,6 @@ class BubFramework:
         strict_hooks: bool = False,
         save_grace: float = 5.0,
     ) -> None:
-        self.workspace: Final = Path(workspace).resolve() if workspace is not None else Path.cwd()
         self.config: Final = dict(config or {})
         failures = HookFailures(strict=strict_hooks)
         self.hooks: Final = BubHookSpecs(failures)
@@ -95,10 +96,19 @@ class BubFramework:
             self.runtime,
             self._registry,
             self._resources,
-            workspace=self.workspace,
+            workspace=Path.cwd() if workspace is None else Path(workspace).resolve(),
             save_grace=save_grace,
         )
         self._statuses: dict[str, PluginStatus] = {}
+
+    @property
+    def workspace(self) -> Path:
+        """The folder in which tools work unless `load_state` chooses another; a new one counts from the next turn."""
+        return self._pipeline.workspace
+
+    @workspace.setter
+    def workspace(self, folder: Path) -> None:
+        self._pipeline.workspace = folder
 
     # ------------------------------------------------------------------------------------------------ plugins
 
@@ -153,6 +163,7 @@ class BubFramework:
         except (BubError, RuntimeError) as error:
             for name in set(self._registry.registrations) - before:  # what its constructor registered
                 self.unregister(name)
+            logger.warning("hook.plugin_failed %s: %s", candidate.key, error, extra={"plugin": candidate.key})
             return candidate.status("failed", str(error))
         return status_of(registration, candidate)
 

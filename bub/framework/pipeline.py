@@ -1,25 +1,27 @@
-"""One turn: seven functions in order, from a message to what is sent back."""
+"""One turn: seven steps in order, from a message to what is sent back."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from bub.channels.channel import ChannelRouter
 from bub.channels.steering import STEERING_INBOX
 from bub.envelope import Envelope, to_envelope
 from bub.environment import Environment
 from bub.errors import HookTypeError
-from bub.framework.model_stage import ModelOutput, ModelStage
+from bub.framework.checks import is_sequence
+from bub.framework.model_stage import Turn, run_model_stage
+from bub.framework.plan import Plan, made_plan
 from bub.framework.resources import Resources, close_environment
 from bub.framework.shield import shielded
-from bub.hooks.failures import collect, raise_collected
+from bub.hooks.failures import collect, flattened, raise_collected
 from bub.hooks.registry import HookRegistry
 from bub.hooks.runtime import HookRuntime
 from bub.hooks.specs import BubHookSpecs
 from bub.prompt import UserContent, to_content, to_legacy_prompt
-from bub.turn import ENVIRONMENT, SESSION_ID, WORKSPACE, TurnResult, TurnState
+from bub.turn import ENVIRONMENT, SESSION_ID, WORKSPACE, TurnResult
 
 logger = logging.getLogger("bub.framework")
 
@@ -28,6 +30,7 @@ class Pipeline:
     """Runs the turns of one framework.
 
     Attributes:
+        workspace: The folder in which tools work unless `load_state` chooses another.
         router: Shows streamed events while a turn runs; None leaves them unshown.
     """
 
@@ -42,48 +45,55 @@ class Pipeline:
         save_grace: float,
     ) -> None:
         self._hooks: Final = hooks
+        self._runtime: Final = runtime
         self._registry: Final = registry
         self._resources: Final = resources
-        self._workspace: Final = workspace
-        self._model_stage: Final = ModelStage(runtime)
         self._resolve: Final = runtime.named_first(hooks.resolve_session)
         self._build: Final = runtime.named_first(hooks.build_prompt)
         self._render: Final = runtime.named_all(hooks.render_outbound)
         self._save_grace: Final = save_grace
+        self._plan: Plan = made_plan(hooks, registry)
+        registry.watch(self._replan)
+        self.workspace = workspace
         self.router: ChannelRouter | None = None
+
+    def _replan(self) -> None:
+        self._plan = made_plan(self._hooks, self._registry)
 
     async def turn(self, message: Envelope, *, streamed: bool) -> TurnResult:
         """Process one message; see `BubFramework.process_inbound`."""
-        session_id = await self.resolve_session(message)
+        turn = Turn(message, streamed)
+        turn.session_id = await self.resolve_session(message) if self._plan.resolves else _own_session(message)
         lifespan = message.lifespan
         if lifespan is None:
-            return await self._inside(message, session_id, streamed)
+            return await self._inside(turn)
         async with lifespan:
             try:
-                return await self._inside(message, session_id, streamed)
+                return await self._inside(turn)
             except BaseException as error:
                 raised = error
                 raise
         raise raised  # the lifespan swallowed it; but there is no result to return
 
-    async def _inside(self, message: Envelope, session_id: str, streamed: bool) -> TurnResult:
-        state = await self._load_state(message, session_id)
-        environment = await self._environment(session_id, state)
+    async def _inside(self, turn: Turn) -> TurnResult:
+        await self._load_state(turn)
+        environment = await self._open_environment(turn) if self._plan.has_environment else None
         try:
-            prompt = await self._build_prompt(message, session_id, state)
-            output = await self._run_model(message, prompt, session_id, state, streamed)
-            outbounds = await self._render_outbound(message, session_id, state, output)
-            await self._dispatch(outbounds)
+            turn.prompt = await self._build_prompt(turn) if self._plan.builds else [turn.message.content]
+            await self._run_model(turn)
+            turn.outbounds = (await self._render_outbound(turn) if self._plan.renders else None) or [_reply(turn)]
+            if self._plan.dispatches:
+                await self._dispatch(turn.outbounds)
         finally:
             if environment is not None and not self._resources.running:
                 await close_environment(environment)
         return TurnResult(
-            session_id=session_id,
-            prompt=prompt,
-            model_output=output.text,
-            answered=output.answered,
-            outbounds=outbounds,
-            state=state,
+            session_id=turn.session_id,
+            prompt=turn.prompt,
+            model_output=turn.text,
+            answered=turn.answered,
+            outbounds=turn.outbounds,
+            state=turn.state,
         )
 
     async def resolve_session(self, message: Envelope) -> str:
@@ -95,97 +105,86 @@ class Pipeline:
                 raise HookTypeError("resolve_session", plugin, "a session id (str)", session_id)
             if session_id.strip():
                 return session_id
-        if message.session_id and message.session_id.strip():
-            return message.session_id
-        return f"{message.channel or 'default'}:{message.chat_id or 'default'}"
+        return _own_session(message)
 
-    async def _load_state(self, message: Envelope, session_id: str) -> TurnState:
-        state: TurnState = {}
-        WORKSPACE.set(state, self._workspace)
+    async def _load_state(self, turn: Turn) -> None:
+        turn.state = state = {WORKSPACE.name: self.workspace}
         if self._resources.steering_inbox is not None:
             STEERING_INBOX.set(state, self._resources.steering_inbox)
-        for loaded in reversed(await self._hooks.load_state(message=message, session_id=session_id)):
-            if isinstance(loaded, Mapping):
-                state.update(loaded)
-        SESSION_ID.set(state, session_id)
-        return state
+        for loaded in reversed(await self._hooks.load_state(message=turn.message, session_id=turn.session_id)):
+            if type(loaded) is dict or isinstance(loaded, Mapping):  # the first test is much cheaper
+                state.update(loaded)  # pyright: ignore[reportUnknownArgumentType]  # it takes the dict's own types
+        state[SESSION_ID.name] = turn.session_id
 
-    async def _environment(self, session_id: str, state: TurnState) -> Environment | None:
+    async def _open_environment(self, turn: Turn) -> Environment | None:
         """The environment for the workspace that the merged state names."""
-        if not self._hooks.bound("provide_environment"):
-            return None
-        if isinstance(chosen := state.get(WORKSPACE.name), str):
-            WORKSPACE.set(state, Path(chosen))
-        environment = await self._resources.environment(session_id, WORKSPACE.require(state))
+        if isinstance(chosen := turn.state.get(WORKSPACE.name), str):
+            WORKSPACE.set(turn.state, Path(chosen))
+        environment = await self._resources.environment(turn.session_id, WORKSPACE.require(turn.state))
         if environment is not None:
-            ENVIRONMENT.set(state, environment)
+            ENVIRONMENT.set(turn.state, environment)
         return environment
 
-    async def _build_prompt(self, message: Envelope, session_id: str, state: TurnState) -> list[UserContent]:
-        found = await self._build(message=message, session_id=session_id, state=state)
+    async def _build_prompt(self, turn: Turn) -> list[UserContent]:
+        found = await self._build(message=turn.message, session_id=turn.session_id, state=turn.state)
         if found is None:
-            return [message.content]
+            return [turn.message.content]
         plugin, prompt = found
-        if not isinstance(prompt, str | Sequence):
+        if not isinstance(prompt, str) and not is_sequence(prompt):
             raise HookTypeError("build_prompt", plugin, "a text or a list of parts", prompt)
-        return to_content(prompt) if prompt else [message.content]
+        parts = cast("str | Sequence[UserContent]", prompt)  # to_content refuses a part that is none
+        return to_content(parts) if prompt else [turn.message.content]
 
-    async def _run_model(
-        self, message: Envelope, prompt: list[UserContent], session_id: str, state: TurnState, streamed: bool
-    ) -> ModelOutput:
+    async def _run_model(self, turn: Turn) -> None:
         """The model stage, and `save_state` whatever becomes of it."""
-        output = ModelOutput()
-        save = partial(self._hooks.save_state, session_id=session_id, state=state, message=message)
+        plan = self._plan
+        calls = plan.stream_calls if turn.streamed else plan.text_calls
         try:
-            await self._model_stage.run(
-                output,
-                self._registry.group("model stage"),
-                message=message,
-                prompt=to_legacy_prompt(prompt),
-                session_id=session_id,
-                state=state,
-                router=self.router,
-                streamed=streamed,
-            )
+            await run_model_stage(turn, calls, to_legacy_prompt(turn.prompt), self._runtime, self.router)
         except BaseException as error:
-            failed = await self._save(partial(save, model_output=output.text), ending=not isinstance(error, Exception))
+            interrupted = not isinstance(error, Exception)
+            failed = await self._save_state(turn, shield=interrupted or plan.save_is_async) if plan.saves else None
             if failed is not None:
                 _attach(error, failed)
             raise
-        failed = await self._save(partial(save, model_output=output.text), ending=False)
-        if failed is not None:
-            raise failed
-        return output
+        if plan.saves:
+            failed = await self._save_state(turn, shield=plan.save_is_async)
+            if failed is not None:
+                raise failed
 
-    async def _save(self, save: Callable[[], Awaitable[object]], *, ending: bool) -> Exception | None:
-        """Call `save_state`, shielded from cancellation; returns what its implementations raised.
+    async def _save_state(self, turn: Turn, *, shield: bool) -> Exception | None:
+        """Call `save_state`; returns what its implementations raised.
 
         Args:
-            save: The call.
-            ending: Whether the task is being cancelled.
+            turn: The turn.
+            shield: Whether a cancellation must wait; it costs a task, and a synchronous call cannot be interrupted.
         """
-        interruptible = ending or any(i.is_coroutine for i in self._hooks.bound("save_state"))
         try:
-            if interruptible:
-                await shielded(save, grace=self._save_grace)
+            if shield:
+                await shielded(partial(self._call_save_state, turn), grace=self._save_grace)
             else:
-                await save()
+                await self._call_save_state(turn)
         except Exception as error:
             return error
         return None
 
-    async def _render_outbound(
-        self, message: Envelope, session_id: str, state: TurnState, output: ModelOutput
-    ) -> list[Envelope]:
-        found = await self._render(message=message, session_id=session_id, state=state, model_output=output.text)
+    def _call_save_state(self, turn: Turn) -> Awaitable[object]:
+        return self._hooks.save_state(
+            session_id=turn.session_id, state=turn.state, message=turn.message, model_output=turn.text
+        )
+
+    async def _render_outbound(self, turn: Turn) -> list[Envelope]:
+        found = await self._render(
+            message=turn.message, session_id=turn.session_id, state=turn.state, model_output=turn.text
+        )
         outbounds: list[Envelope] = []
         for plugin, rendered in found:
             if rendered is None:
                 continue
-            if isinstance(rendered, str | bytes) or not isinstance(rendered, Sequence):
+            if isinstance(rendered, str | bytes) or not is_sequence(rendered):
                 raise HookTypeError("render_outbound", plugin, "a list of messages", rendered)
             outbounds += [to_envelope(item) for item in rendered]
-        return outbounds or [_reply(message, session_id, output)]
+        return outbounds
 
     async def _dispatch(self, outbounds: Sequence[Envelope]) -> None:
         """Hand over every message, also when handing over an earlier one raised."""
@@ -199,12 +198,19 @@ class Pipeline:
             raise_collected(errors, "several messages could not be dispatched")
 
 
-def _reply(message: Envelope, session_id: str, output: ModelOutput) -> Envelope:
+def _own_session(message: Envelope) -> str:
+    if message.session_id and message.session_id.strip():
+        return message.session_id
+    return f"{message.channel or 'default'}:{message.chat_id or 'default'}"
+
+
+def _reply(turn: Turn) -> Envelope:
     """The message that is sent when no plugin renders one."""
-    failed = output.error is not None and not output.text
+    message = turn.message
+    failed = turn.error is not None and not turn.text
     return Envelope(
-        content=f"The model failed: {output.error}" if failed else output.text,
-        session_id=session_id,
+        content=f"The model failed: {turn.error}" if failed else turn.text,
+        session_id=turn.session_id,
         channel=message.output_channel or message.channel,
         chat_id=message.chat_id,
         kind="error" if failed else "normal",
@@ -213,7 +219,7 @@ def _reply(message: Envelope, session_id: str, output: ModelOutput) -> Envelope:
 
 def _attach(error: BaseException, other: Exception) -> None:
     """Keep an error that came second: as a note of the first, and in the log where nobody will see the first."""
-    for one in other.exceptions if isinstance(other, ExceptionGroup) else (other,):
+    for one in flattened(other):
         error.add_note(f"save_state failed too: {type(one).__qualname__}: {one}")
     if not isinstance(error, Exception):
         logger.error("turn.save_state_failed while the turn was cancelled: %s", other, exc_info=other)

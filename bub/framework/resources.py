@@ -1,20 +1,23 @@
 """What a framework holds while it runs: lifespans, the tape store, the steering inbox, the sessions' environments."""
 
-import types
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeGuard, cast
+from typing import Final, TypeVar
 
 import anyio
+from typing_extensions import TypeIs
 
-from bub.channels.steering import SteeringInbox
+from bub.channels.steering import SteeringInbox, is_steering_inbox
 from bub.environment import Environment, is_environment
 from bub.errors import HookTypeError
+from bub.framework.generators import EnteredGenerator, is_generator
 from bub.hooks.failures import collect, raise_collected
 from bub.hooks.runtime import HookRuntime
 from bub.hooks.specs import BubHookSpecs
 from bub.tape.store import AsyncTapeStore, TapeStore
+
+T = TypeVar("T")
 
 CLOSE_GRACE: Final = 5.0
 """Seconds that the environments have to close when the task is being cancelled."""
@@ -53,8 +56,10 @@ class Resources:
                 for plugin, value in self._runtime.named_all(self._hooks.provide_lifespan)():
                     if value is not None:
                         await self._start_lifespan(stack, plugin, value)
-                self.tape_store = await self._resource(stack, self._hooks.provide_tape_store, _is_tape_store)
-                self.steering_inbox = await self._resource(stack, self._hooks.provide_steering_inbox, _is_steering_inbox)
+                found = self._runtime.named_first(self._hooks.provide_tape_store)()
+                self.tape_store = await self._resource(stack, "provide_tape_store", found, _is_tape_store)
+                inbox = self._runtime.named_first(self._hooks.provide_steering_inbox)()
+                self.steering_inbox = await self._resource(stack, "provide_steering_inbox", inbox, is_steering_inbox)
                 stack.push_async_callback(self._close_environments)
                 yield stack
         finally:
@@ -112,25 +117,27 @@ class Resources:
             raise_collected(errors, "several environments could not be closed")
 
     async def _start_lifespan(self, stack: AsyncExitStack, plugin: str, value: object) -> None:
-        if not isinstance(value, types.GeneratorType | types.AsyncGeneratorType):
+        if not is_generator(value):
             raise HookTypeError("provide_lifespan", plugin, "a generator", value)
-        await stack.enter_async_context(_Entered("provide_lifespan", plugin, value))
+        await stack.enter_async_context(EnteredGenerator("provide_lifespan", plugin, value))
 
-    async def _resource(self, stack: AsyncExitStack, hook: Any, is_right: Callable[[object], bool]) -> Any:
-        """The first value of a hook, its generator entered.
-
-        `Any`: the two callers assign to an attribute of the type that `is_right` has checked.
-        """
-        found = self._runtime.named_first(hook)()
+    async def _resource(
+        self,
+        stack: AsyncExitStack,
+        hook: str,
+        found: tuple[str, object] | None,
+        is_right: Callable[[object], TypeIs[T]],
+    ) -> T | None:
+        """The value that a plugin provides, its generator entered."""
         if found is None:
             return None
-        name, (plugin, value) = hook.spec.name, found
-        if isinstance(value, _CONTEXT_MANAGERS):
-            raise HookTypeError(name, plugin, "a value or a generator, without @contextmanager", value)
-        if isinstance(value, types.GeneratorType | types.AsyncGeneratorType):
-            value = await stack.enter_async_context(_Entered(name, plugin, value))
+        plugin, value = found
+        if type(value) in _CONTEXT_MANAGERS:
+            raise HookTypeError(hook, plugin, "a value or a generator, without @contextmanager", value)
+        if is_generator(value):
+            value = await stack.enter_async_context(EnteredGenerator(hook, plugin, value))
         if not is_right(value):
-            raise HookTypeError(name, plugin, hook.spec.name.removeprefix("provide_").replace("_", " "), value)
+            raise HookTypeError(hook, plugin, f"a {hook.removeprefix('provide_').replace('_', ' ')}", value)
         return value
 
 
@@ -154,56 +161,8 @@ class _SessionEnvironment:
             await close_environment(environment)
 
 
-class _Entered:
-    """A generator run as a context: it yields once; what happens inside is thrown into it."""
-
-    def __init__(self, hook: str, plugin: str, generator: object) -> None:
-        self._hook = hook
-        self._plugin = plugin
-        self._generator = generator
-
-    async def __aenter__(self) -> Any:
-        try:
-            return await self._advance(None)
-        except (StopIteration, StopAsyncIteration):
-            raise HookTypeError(self._hook, self._plugin, "a generator that yields once, and it ended", None) from None
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        try:
-            await self._advance(error)
-        except (StopIteration, StopAsyncIteration):
-            return  # it ended, as it should; an error that it caught goes on all the same
-        except BaseException as raised:
-            if raised is error:
-                return
-            raise
-        await self._close()
-        raise HookTypeError(self._hook, self._plugin, "a generator that yields once, and it yielded again", None)
-
-    async def _advance(self, error: BaseException | None) -> object:
-        generator = self._generator
-        if isinstance(generator, types.AsyncGeneratorType):
-            asynchronous = cast("types.AsyncGeneratorType[object, None]", generator)
-            return await (anext(asynchronous) if error is None else asynchronous.athrow(error))
-        plain = cast("types.GeneratorType[object, None, None]", generator)
-        try:
-            return next(plain) if error is None else plain.throw(error)
-        except StopIteration:
-            raise StopAsyncIteration from None  # a coroutine cannot raise the other one
-
-    async def _close(self) -> None:
-        if isinstance(self._generator, types.AsyncGeneratorType):
-            await cast("types.AsyncGeneratorType[object, None]", self._generator).aclose()
-        else:
-            cast("types.GeneratorType[object, None, None]", self._generator).close()
-
-
-def _is_tape_store(value: object) -> TypeGuard[TapeStore | AsyncTapeStore]:
-    return _has_members(value, ("append", "fetch", "list", "reset", "transaction"))
-
-
-def _is_steering_inbox(value: object) -> TypeGuard[SteeringInbox]:
-    return _has_members(value, ("put", "take", "give_back", "count"))
+def _is_tape_store(value: object) -> TypeIs[TapeStore | AsyncTapeStore]:
+    return _has_members(value, ("append", "fetch", "list", "reset", "archive", "delete", "transaction"))
 
 
 def _has_members(value: object, names: Iterable[str]) -> bool:
@@ -220,5 +179,5 @@ async def _async_context() -> AsyncGenerator[None, None]:
     yield
 
 
-_CONTEXT_MANAGERS: Final = (type(_plain_context()), type(_async_context()))
+_CONTEXT_MANAGERS: Final[tuple[type, ...]] = (type(_plain_context()), type(_async_context()))
 """What contextlib's two decorators make. A store may well have an `__enter__` of its own."""

@@ -82,3 +82,8 @@ def raise_collected(errors: list[Exception], what: str = "several implementation
     if len(errors) == 1:
         raise errors[0]
     raise ExceptionGroup(what, errors)
+
+
+def flattened(error: Exception) -> tuple[Exception, ...]:
+    """The errors that `raise_collected` put into one."""
+    return error.exceptions if isinstance(error, ExceptionGroup) else (error,)

@@ -1,7 +1,6 @@
 """The plugins of one framework: registered whole or not at all."""
 
-from collections.abc import Iterable, Mapping
-from itertools import count
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType, ModuleType
 from typing import Final, NamedTuple
 
@@ -10,6 +9,7 @@ from bub.hooks.declaration import Implementation
 from bub.hooks.dispatch import HookSet
 from bub.hooks.failures import HookFailures
 from bub.hooks.inspection import read_plugin
+from bub.hooks.members import is_a
 from bub.hooks.order import ordered
 
 
@@ -38,8 +38,9 @@ class HookRegistry:
         self._hooks: Final = hooks
         self._failures: Final = failures
         self._registrations: dict[str, Registration] = {}
-        self._serial = count(1)
+        self._serial = 1
         self._groups: dict[str, tuple[Implementation, ...]] = {}
+        self._watchers: list[Callable[[], object]] = []
 
     @property
     def registrations(self) -> Mapping[str, Registration]:
@@ -49,6 +50,10 @@ class HookRegistry:
     def group(self, name: str) -> tuple[Implementation, ...]:
         """The implementations of all hooks of a group, skipped ones included, in one call order."""
         return self._groups.get(name, ())
+
+    def watch(self, changed: Callable[[], object]) -> None:
+        """Call a function after every change of the plugins."""
+        self._watchers.append(changed)
 
     def register(self, plugin: object, *, name: str | None = None, refused: Mapping[str, str] | None = None) -> Registration:
         """Register a plugin, whole or not at all.
@@ -67,7 +72,7 @@ class HookRegistry:
         if name is None:
             name = plugin_name(plugin)
         self._refuse_names(plugin, name)
-        implementations, problems = read_plugin(plugin, name, self._hooks.declared, next(self._serial))
+        implementations, problems = read_plugin(plugin, name, self._hooks.declared, self._serial)
         if problems:
             raise HookValidationError(name, problems)
         for implementation in implementations:
@@ -76,6 +81,7 @@ class HookRegistry:
                 raise RuntimeError(f"cannot register plugin {name!r}: it implements {hook}. {refused[hook]}")
         registration = Registration(name, plugin, tuple(implementations))
         self._reorder(implementations, {**self._registrations, name: registration})
+        self._serial += len(implementations)
         return registration
 
     def unregister(self, name: str) -> object:
@@ -96,7 +102,7 @@ class HookRegistry:
     def _refuse_names(self, plugin: object, name: str) -> None:
         if plugin is None:
             raise HookValidationError(name, ["expected a plugin object, got None"])
-        if isinstance(plugin, type):
+        if is_a(plugin, type):
             raise HookValidationError(name, [f"expected an instance, got the class {plugin.__qualname__}. Call it."])
         if not isinstance(name, str) or not name.strip():  # pyright: ignore[reportUnnecessaryIsInstance]  # untyped callers
             raise PluginNameError(f"expected a non-empty name, got {name!r} - register")
@@ -116,18 +122,21 @@ class HookRegistry:
         for name, spec in self._hooks.declared.items():
             if spec.group in touched:
                 self._hooks.bind(name, [i for i in fresh[spec.group] if i.spec is spec])
+        for watcher in self._watchers:
+            watcher()
 
 
 def plugin_name(plugin: object) -> str:
     """The name a plugin gets when it is given none."""
-    if isinstance(plugin, ModuleType):
+    if is_a(plugin, ModuleType):
         return plugin.__name__
-    kind = plugin if isinstance(plugin, type) else type(plugin)
+    kind = plugin if is_a(plugin, type) else type(plugin)
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
 def _same_file(one: object, other: object) -> bool:
     """Whether two modules are one file that was imported under two names."""
-    if not isinstance(one, ModuleType) or not isinstance(other, ModuleType):
+    if not is_a(one, ModuleType) or not is_a(other, ModuleType):
         return False
-    return one.__file__ is not None and one.__file__ == other.__file__
+    file: object = vars(one).get("__file__")  # a module made by hand has none
+    return file is not None and file == vars(other).get("__file__")

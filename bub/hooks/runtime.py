@@ -80,19 +80,22 @@ class HookRuntime:
     @overload
     def named_first(
         self, hook: FirstResult[P, R], /
-    ) -> Callable[P, Coroutine[Any, Any, tuple[str, R] | None]]: ...
+    ) -> Callable[P, Coroutine[Any, Any, tuple[str, object] | None]]: ...
     @overload
-    def named_first(self, hook: FirstResultSync[P, R], /) -> Callable[P, tuple[str, R] | None]: ...
-    def named_first(self, hook: Any, /) -> Callable[..., Any]:
-        """The hook's function whose result is the plugin's name and the first value that is not None."""
+    def named_first(self, hook: FirstResultSync[P, R], /) -> Callable[P, tuple[str, object] | None]: ...
+    def named_first(self, hook: object, /) -> Callable[..., object]:
+        """The hook's function whose result is the plugin's name and the first value that is not None.
+
+        The value is an `object`: nobody has checked yet what an implementation in the plain form really gave.
+        """
         return self._named(hook)
 
     @overload
-    def named_all(self, hook: RunAll[P, R], /) -> Callable[P, Coroutine[Any, Any, list[tuple[str, R]]]]: ...
+    def named_all(self, hook: RunAll[P, R], /) -> Callable[P, Coroutine[Any, Any, list[tuple[str, object]]]]: ...
     @overload
-    def named_all(self, hook: RunAllSync[P, R], /) -> Callable[P, list[tuple[str, R]]]: ...
-    def named_all(self, hook: Any, /) -> Callable[..., Any]:
-        """The hook's function whose results are pairs of plugin name and value."""
+    def named_all(self, hook: RunAllSync[P, R], /) -> Callable[P, list[tuple[str, object]]]: ...
+    def named_all(self, hook: object, /) -> Callable[..., object]:
+        """The hook's function whose results are pairs of plugin name and value; see `named_first`."""
         return self._named(hook)
 
     async def notify_error(self, *, stage: str, error: Exception, message: Envelope | None) -> None:

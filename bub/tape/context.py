@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, ForwardRef, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, ForwardRef, Literal, TypeAlias
 
 import msgspec
 
@@ -40,6 +40,8 @@ class TapeContext(msgspec.Struct, kw_only=True):
         >>> TapeContext(anchor=None).state
         {}
     """
+
+    __left_out__: ClassVar[tuple[str, ...]] = ("select", "state")
 
     anchor: str | Literal[AnchorChoice.LAST] | None = LAST_ANCHOR
     select: SelectMessages | None = None

@@ -25,7 +25,7 @@ ERROR: Final = "error"
 
 
 def utc_now() -> str:
-    """Give the present moment as ISO 8601 text in UTC.
+    """The present moment as ISO 8601 text in UTC.
 
     The text always has microseconds and the same offset, so that two of them compare as their moments do.
     """
@@ -56,7 +56,7 @@ class TapeEntry(msgspec.Struct, frozen=True):
 
     @classmethod
     def new(cls, kind: str, payload: Mapping[str, object] | None = None, /, **meta: object) -> Self:
-        """Make an entry that no store has taken yet.
+        """An entry that no store has taken yet.
 
         Args:
             kind: What it is.
@@ -67,7 +67,7 @@ class TapeEntry(msgspec.Struct, frozen=True):
 
     @classmethod
     def anchor(cls, name: str, state: Mapping[str, object] | None = None, /, **meta: object) -> Self:
-        """Make an anchor.
+        """An anchor.
 
         Args:
             name: The name that queries and contexts know it by.
@@ -78,7 +78,7 @@ class TapeEntry(msgspec.Struct, frozen=True):
 
     @classmethod
     def event(cls, name: str, data: Mapping[str, object] | None = None, /, **meta: object) -> Self:
-        """Make the record of something that happened.
+        """The record of something that happened.
 
         Args:
             name: What happened, such as `order.reviewed`.

@@ -23,7 +23,7 @@ class TapeSidecar(Protocol):
 
 
 def sidecar_tape_name(main: str, sidecar: str, /) -> str:
-    """Give the name of the tape that a sidecar of a main tape is kept under.
+    """The name of the tape that a sidecar of a main tape is kept under.
 
     Args:
         main: The name of the main tape.
@@ -49,7 +49,7 @@ def sidecar_tape_name(main: str, sidecar: str, /) -> str:
 
 
 def split_sidecar_name(name: str, /) -> tuple[str, str] | None:
-    """Give the main tape and the sidecar that a tape name was made of, or None for the name of a main tape.
+    """The main tape and the sidecar that a tape name was made of, or None for the name of a main tape.
 
     Example:
         >>> split_sidecar_name("customer-42__sidecar__notes")

@@ -148,7 +148,7 @@ class TapeStore(Protocol):
     def append(
         self, tape: str, entries: Sequence[TapeEntry], /, *, expected_last_id: int | None = None
     ) -> Sequence[int]:
-        """Add entries to the end of a tape, all or none, and give their ids in the order of the entries.
+        """The ids of entries that are added to the end of a tape, in their order; all are added or none.
 
         A tape is there from its first entry on. The ids that the entries bring are ignored.
 
@@ -163,7 +163,7 @@ class TapeStore(Protocol):
         ...
 
     def fetch(self, query: TapeQuery, /) -> Iterator[TapeEntry]:
-        """Give the entries that a query asks for; none for a tape that is not there.
+        """The entries that a query asks for; none for a tape that is not there.
 
         Entries added during the iteration do not appear in it.
 
@@ -173,7 +173,7 @@ class TapeStore(Protocol):
         ...
 
     def list(self, *, prefix: str = "", after: str | None = None, limit: int | None = None) -> Sequence[TapeRecord]:
-        """Give one page of the tapes that hold entries, sorted by name.
+        """One page of the tapes that hold entries, sorted by name.
 
         Args:
             prefix: Only tapes whose name starts so.
@@ -187,7 +187,7 @@ class TapeStore(Protocol):
         ...
 
     def archive(self, tape: str, /) -> str:
-        """Move all entries of a tape to one of a new name, and give that name.
+        """The new name that all entries of a tape are moved to.
 
         The tape is empty afterwards. The archive is a tape like any other.
 
@@ -201,12 +201,11 @@ class TapeStore(Protocol):
         ...
 
     def transaction(self) -> AbstractContextManager[TapeStore]:
-        """Open a block whose changes, to any number of tapes, are made together.
+        """A block whose changes, to any number of tapes, are made together.
 
-        Returns:
-            A context manager. Its value is a view of the store: what is done through it is seen through it at once,
-            and by everybody else when the block ends. A block that raises changes nothing. A transaction opened on
-            the view is part of the same block.
+        The value of the context manager is a view of the store: what is done through it is seen through it at once,
+        and by everybody else when the block ends. A block that raises changes nothing. A transaction opened on the
+        view is part of the same block.
         """
         ...
 
@@ -224,7 +223,7 @@ class AsyncTapeStore(Protocol):
     async def append(
         self, tape: str, entries: Sequence[TapeEntry], /, *, expected_last_id: int | None = None
     ) -> Sequence[int]:
-        """Add entries to the end of a tape, all or none, and give their ids in the order of the entries.
+        """The ids of entries that are added to the end of a tape, in their order; all are added or none.
 
         Args:
             tape: The tape.
@@ -237,7 +236,7 @@ class AsyncTapeStore(Protocol):
         ...
 
     def fetch(self, query: TapeQuery, /) -> AsyncIterator[TapeEntry]:
-        """Give the entries that a query asks for, as an async generator method does.
+        """The entries that a query asks for, as an async generator method gives them.
 
         Raises:
             TapeError: An anchor that the query names is not on the tape; raised here or by the first step.
@@ -247,7 +246,7 @@ class AsyncTapeStore(Protocol):
     async def list(
         self, *, prefix: str = "", after: str | None = None, limit: int | None = None
     ) -> Sequence[TapeRecord]:
-        """Give one page of the tapes that hold entries, sorted by name.
+        """One page of the tapes that hold entries, sorted by name.
 
         Args:
             prefix: Only tapes whose name starts so.
@@ -261,7 +260,7 @@ class AsyncTapeStore(Protocol):
         ...
 
     async def archive(self, tape: str, /) -> str:
-        """Move all entries of a tape to one of a new name, and give that name.
+        """The new name that all entries of a tape are moved to.
 
         Raises:
             TapeError: The tape holds no entries.
@@ -273,10 +272,7 @@ class AsyncTapeStore(Protocol):
         ...
 
     def transaction(self) -> AbstractAsyncContextManager[AsyncTapeStore]:
-        """Open a block whose changes, to any number of tapes, are made together.
-
-        Returns:
-            An async context manager over a view of the store, as with `TapeStore.transaction`.
+        """A block whose changes, to any number of tapes, are made together, as with `TapeStore.transaction`.
 
         Cancellation:
             A block that is cancelled changes nothing.
@@ -285,7 +281,7 @@ class AsyncTapeStore(Protocol):
 
 
 def is_async_store(store: TapeStore | AsyncTapeStore) -> TypeIs[AsyncTapeStore]:
-    """Say whether a store is to be awaited: its `append` is declared with `async def`.
+    """Whether a store is to be awaited: its `append` is declared with `async def`.
 
     Example:
         >>> class Remote:
@@ -357,7 +353,10 @@ def _moment(value: object, end: int) -> str | None:
         value = datetime.combine(value, time.max if end else time.min)
     if not isinstance(value, datetime):
         raise _wrong(_MOMENT, value, f"dates[{end}]")
-    moment = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    try:
+        moment = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    except OverflowError:  # a moment of the year 1 or 9999 that is in another year in UTC
+        raise _wrong("a moment of the years 1 to 9999 in UTC", value, f"dates[{end}]") from None
     return moment.isoformat(timespec="microseconds")
 
 

@@ -77,28 +77,21 @@ class Tape(Protocol):
         ...
 
     async def append(self, *entries: TapeEntry) -> list[TapeEntry]:
-        """Add entries to the end, all or none.
-
-        Returns:
-            The entries as stored, with their ids.
-        """
+        """The entries as stored, with their ids, after they were added to the end; all are added or none."""
         ...
 
     async def append_event(self, name: str, payload: Mapping[str, object] | None = None, **meta: object) -> TapeEntry:
-        """Record something that happened.
+        """The record of something that happened, as stored: an entry of kind `event`.
 
         Args:
             name: What happened, such as `order.reviewed`.
             payload: The facts of it.
             **meta: Facts about the saving, such as `run_id`.
-
-        Returns:
-            The entry as stored, of kind `event`.
         """
         ...
 
     async def query(self, **filters: Unpack[TapeFilters]) -> list[TapeEntry]:
-        """Give the entries that the filters let through; `TapeQuery` says what each filter means.
+        """The entries that the filters let through; `TapeQuery` says what each filter means.
 
         Raises:
             TapeError: A filter is not valid, or names an anchor that the tape lacks.
@@ -109,7 +102,7 @@ class Tape(Protocol):
         ...
 
     async def search(self, text: str, /, *, kinds: Sequence[str] = (), limit: int | None = 20) -> list[TapeEntry]:
-        """Give entries that hold the words of a text, newest first.
+        """Entries that hold the words of a text, newest first.
 
         Args:
             text: The words to look for.
@@ -122,11 +115,11 @@ class Tape(Protocol):
         ...
 
     async def info(self) -> TapeInfo:
-        """Say how much the tape holds."""
+        """How much the tape holds."""
         ...
 
     async def anchors(self, *, limit: int | None = None) -> list[AnchorSummary]:
-        """Give the newest anchors, oldest of them first.
+        """The newest anchors, the oldest of them first.
 
         Args:
             limit: At most so many; None for all.
@@ -158,7 +151,7 @@ class Tape(Protocol):
         ...
 
     def sidecar(self, name: str, /) -> Tape:
-        """Give the tape of a sidecar.
+        """The tape of a sidecar.
 
         Raises:
             TapeError: No sidecar of this name is attached.
@@ -166,7 +159,7 @@ class Tape(Protocol):
         ...
 
     def fork_tape(self, *, merge: bool = True) -> AbstractAsyncContextManager[Tape]:
-        """Open a tape that starts with all entries of this one and takes new ones for itself.
+        """A tape that starts with all entries of this one and takes new ones for itself, as a context manager.
 
         When the block is left, in whatever way, what was added is appended to this tape in one piece, together with
         what was added to its sidecars, and nothing of another fork stands in between.
@@ -174,16 +167,13 @@ class Tape(Protocol):
         Args:
             merge: Whether to append; without it the additions are dropped.
 
-        Returns:
-            An async context manager whose value is the fork.
-
         Cancellation:
             The append is shielded: what was added is kept.
         """
         ...
 
     async def read_messages(self) -> list[republic.Message]:
-        """Give what a model reads of this tape, as its context says: whole exchanges since the anchor, oldest first.
+        """What a model reads of this tape, as its context says: whole exchanges since the anchor, oldest first.
 
         Raises:
             TapeError: The context names an anchor that the tape lacks.

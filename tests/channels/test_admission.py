@@ -27,14 +27,12 @@ def test_the_four_actions() -> None:
 
 def test_a_decision_stays() -> None:
     with pytest.raises(AttributeError):
-        AdmitDecision("drop").action = "steer"  # type: ignore[misc] # pyright: ignore[reportAttributeAccessIssue]
+        AdmitDecision("drop").action = "steer"  # type: ignore[misc]  # the point
 
 
 def test_a_snapshot() -> None:
     snapshot = TurnSnapshot("s", True, 1, 2)
-    assert snapshot == TurnSnapshot(
-        session_id="s", is_running=True, running_count=1, pending_count=2, steering_count=0
-    )
+    assert snapshot == TurnSnapshot(session_id="s", is_running=True, running_count=1, pending_count=2, steering_count=0)
     assert msgspec.json.decode(msgspec.json.encode(snapshot), type=TurnSnapshot) == snapshot
     with pytest.raises(AttributeError):
-        snapshot.running_count = 2  # type: ignore[misc] # pyright: ignore[reportAttributeAccessIssue] # the point
+        snapshot.running_count = 2  # type: ignore[misc]  # the point

@@ -7,7 +7,6 @@ from bub.channels.admission import AdmitDecision, TurnSnapshot
 from bub.channels.channel import Channel, ChannelRouter, MessageHandler
 from bub.envelope import Envelope
 from bub.streaming import TextDelta, text_stream
-
 from tests.doubles.channels import PlainChannel, Router, ShortChannel
 
 BUSY = TurnSnapshot("s", True, 1, 0)

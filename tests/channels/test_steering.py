@@ -6,7 +6,6 @@ from bub.channels.steering import STEERING_INBOX, SteeringInbox
 from bub.envelope import Envelope
 from bub.errors import StateTypeError
 from bub.turn import SESSION_ID, TurnState
-
 from tests.doubles.channels import Inbox
 
 

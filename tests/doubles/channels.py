@@ -70,7 +70,7 @@ class ShortChannel(ChannelDefaults):
 
 class Router:
     def __init__(self, channels: Iterable[Channel]) -> None:
-        self._channels: dict[str, Channel] = {channel.name: channel for channel in channels}
+        self._channels: dict[str | None, Channel] = {channel.name: channel for channel in channels}
         self.quitted: list[str] = []
 
     async def dispatch(self, message: Envelope) -> bool:

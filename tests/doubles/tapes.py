@@ -15,7 +15,6 @@ from bub.tape.entry import MESSAGE, TapeEntry
 from bub.tape.sidecar import TapeSidecar, sidecar_tape_name
 from bub.tape.store import TapeFilters, TapeQuery, TapeStore
 from bub.tape.tape import AnchorSummary, Tape, TapeInfo
-
 from tests.doubles.stores import MemoryStore
 
 
@@ -51,9 +50,7 @@ class MemoryTape:
         ids = self._store.append(self._name, entries)
         return [msgspec.structs.replace(entry, id=new) for entry, new in zip(entries, ids, strict=True)]
 
-    async def append_event(
-        self, name: str, payload: Mapping[str, object] | None = None, **meta: object
-    ) -> TapeEntry:
+    async def append_event(self, name: str, payload: Mapping[str, object] | None = None, **meta: object) -> TapeEntry:
         [stored] = await self.append(TapeEntry.event(name, payload, **meta))
         return stored
 
@@ -83,9 +80,7 @@ class MemoryTape:
             for entry in reversed(found)
         ]
 
-    async def handoff(
-        self, name: str, state: Mapping[str, object] | None = None, **meta: object
-    ) -> list[TapeEntry]:
+    async def handoff(self, name: str, state: Mapping[str, object] | None = None, **meta: object) -> list[TapeEntry]:
         return await self.append(
             TapeEntry.anchor(name, state, **meta), TapeEntry.event("handoff", {"name": name}, **meta)
         )

@@ -53,7 +53,7 @@ def test_defaults_are_fresh() -> None:
 
 def test_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
-        TapeEntry(1, MESSAGE).id = 2  # type: ignore[misc] # pyright: ignore[reportAttributeAccessIssue] # the point
+        TapeEntry(1, MESSAGE).id = 2  # type: ignore[misc]  # the point
 
 
 def test_date_is_now_in_utc_and_of_one_width() -> None:

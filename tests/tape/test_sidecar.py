@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from bub.errors import TapeError
 from bub.tape.sidecar import TapeSidecar, sidecar_tape_name, split_sidecar_name
-
 from tests.doubles.tapes import Notes
 
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from bub.errors import BubError, TapeError
 from bub.tape.entry import TapeEntry
 from bub.tape.store import AsyncTapeStore, Moment, TapeFilters, TapeQuery, TapeRecord, TapeStore, is_async_store
-
 from tests.doubles.stores import AsyncMemoryStore, MemoryStore
 
 # ------------------------------------------------------------------------------------------------ the query
@@ -21,7 +20,13 @@ from tests.doubles.stores import AsyncMemoryStore, MemoryStore
 
 def test_a_query_asks_for_the_whole_tape() -> None:
     query = TapeQuery(tape="main")
-    assert (query.text, query.kinds, query.after_anchor, query.last_anchor, query.between) == (None, (), None, False, None)
+    assert (query.text, query.kinds, query.after_anchor, query.last_anchor, query.between) == (
+        None,
+        (),
+        None,
+        False,
+        None,
+    )
     assert (query.dates, query.since, query.until, query.run_id) == (None, None, None, None)
     assert (query.limit, query.offset, query.newest_first) == (None, 0, False)
 
@@ -32,19 +37,23 @@ def test_filters_name_every_field_but_the_tape() -> None:
 
 def test_fields_are_given_by_keyword_and_stay() -> None:
     with pytest.raises(TypeError):
-        TapeQuery("main")  # type: ignore[misc] # pyright: ignore[reportCallIssue] # the point
+        TapeQuery("main")  # type: ignore[call-arg]  # the point
     with pytest.raises(AttributeError):
-        TapeQuery(tape="main").limit = 2  # type: ignore[misc] # pyright: ignore[reportAttributeAccessIssue] # the point
+        TapeQuery(tape="main").limit = 2  # type: ignore[misc]  # the point
 
 
 # Any: wrong values on purpose, past the type checker.
+TAPE: dict[str, Any] = {"tape": "main"}
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"tape": ""}, "expected a tape name, got '' - TapeQuery.tape"),
     ({"tape": "  "}, "expected a tape name, got '  ' - TapeQuery.tape"),
     ({"tape": None}, "expected a tape name, got None - TapeQuery.tape"),
     ({"text": " "}, "expected text that is not blank, or None, got ' ' - TapeQuery.text"),
     ({"text": 3}, "expected text that is not blank, or None, got 3 - TapeQuery.text"),
-    ({"kinds": "message"}, "expected kinds in a list or tuple, such as (\"message\",), got 'message' - TapeQuery.kinds"),
+    (
+        {"kinds": "message"},
+        "expected kinds in a list or tuple, such as (\"message\",), got 'message' - TapeQuery.kinds",
+    ),
     ({"kinds": [""]}, "expected kinds in a list or tuple, such as (\"message\",), got [''] - TapeQuery.kinds"),
     ({"kinds": (1,)}, 'expected kinds in a list or tuple, such as ("message",), got (1,) - TapeQuery.kinds'),
     ({"after_anchor": ""}, "expected text that is not blank, or None, got '' - TapeQuery.after_anchor"),
@@ -62,6 +71,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "expected ISO 8601 text, a date, a datetime or None, got 'soon' - TapeQuery.dates[0]",
     ),
     ({"dates": (None, 3)}, "expected ISO 8601 text, a date, a datetime or None, got 3 - TapeQuery.dates[1]"),
+    (
+        {"dates": ("0001-01-01T00:00:00+02:00", None)},
+        "expected a moment of the years 1 to 9999 in UTC, got datetime.datetime(1, 1, 1, 0, 0, "
+        "tzinfo=datetime.timezone(datetime.timedelta(seconds=7200))) - TapeQuery.dates[0]",
+    ),
     (
         {"dates": ("2026-01-02", "2026-01-01")},
         "expected a span that ends after it starts, "
@@ -86,7 +100,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("fields", "text"), WRONG, ids=[str(fields) for fields, _ in WRONG])
 def test_a_wrong_query_is_refused_when_it_is_built(fields: dict[str, Any], text: str) -> None:
     with pytest.raises(TapeError) as caught:
-        TapeQuery(**{"tape": "main", **fields})
+        TapeQuery(**(TAPE | fields))
     assert str(caught.value) == text
     assert isinstance(caught.value, BubError)
     assert isinstance(caught.value, ValueError)
@@ -214,7 +228,9 @@ async def test_tapes_are_listed_in_pages() -> None:
     for name in ("c", "a1", "b", "a2"):
         await store.append(name, _entries("x", "@here", "y"))
     page = await store.list(prefix="a", limit=1)
-    assert [(record.name, record.entries, record.last_id, record.last_anchor) for record in page] == [("a1", 3, 3, "here")]
+    assert [(record.name, record.entries, record.last_id, record.last_anchor) for record in page] == [
+        ("a1", 3, 3, "here")
+    ]
     assert [record.name for record in await store.list(prefix="a", after="a1")] == ["a2"]
     assert [record.name for record in await store.list()] == ["a1", "a2", "b", "c"]
 
@@ -243,9 +259,13 @@ async def test_a_transaction_changes_all_tapes_or_none() -> None:
         assert await _kinds(view, TapeQuery(tape="side")) == ["b"]
         assert await _kinds(store, TapeQuery(tape="side")) == []
     assert [record.name for record in await store.list()] == ["main", "side"]
-    with pytest.raises(KeyError):
+
+    async def fail() -> None:
         async with store.transaction() as view:
             await view.delete("main")
             await view.append("side", _entries("c"))
             raise KeyError
+
+    with pytest.raises(KeyError):
+        await fail()
     assert [record.entries for record in await store.list()] == [1, 1]

@@ -10,7 +10,6 @@ from bub.errors import TapeError
 from bub.tape.context import TapeContext
 from bub.tape.entry import MESSAGE, TapeEntry
 from bub.tape.tape import AnchorSummary, Tape, TapeInfo
-
 from tests.doubles.tapes import MemoryTape, Notes
 
 pytestmark = pytest.mark.anyio
@@ -80,10 +79,15 @@ async def test_a_fork_is_merged_however_it_is_left() -> None:
     async with tape.fork_tape() as fork:
         await fork.append(_user("b"))
         assert (fork.name, len(await fork.query()), len(await tape.query())) == (tape.name, 2, 1)
-    with pytest.raises(KeyError):
+
+    async def fail() -> None:
         async with tape.fork_tape() as fork:
             await fork.append(_user("c"))
             raise KeyError
+
+    with pytest.raises(KeyError):
+        await fail()
+
     async with tape.fork_tape(merge=False) as fork:
         await fork.append(_user("dropped"))
     assert await tape.read_messages() == [republic.user(text) for text in "abc"]

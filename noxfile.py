@@ -1,0 +1,93 @@
+"""The project's sessions: `python -m nox` runs the default ones, `python -m nox -s bench` one of them."""
+
+import re
+import tempfile
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.2.9"
+nox.options.sessions = ["tests", "typecheck", "lint", "verifytypes"]
+nox.options.reuse_existing_virtualenvs = True
+
+PROJECT = nox.project.load_toml("pyproject.toml")
+PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
+
+
+def group(name: str) -> list[str]:
+    """The packages of a dependency group."""
+    return list(nox.project.dependency_groups(PROJECT, name))
+
+
+def install(session: nox.Session, *groups: str, extras: str = "[app]") -> None:
+    """Install bub as a user gets it, as a wheel, with what the session needs besides."""
+    session.install(f".{extras}", *(package for name in groups for package in group(name)))
+
+
+def run_tests(session: nox.Session) -> None:
+    session.run("python", "-m", "pytest", *(session.posargs or ["-q"]))
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """All tests on the current Python, the docs' code blocks among them."""
+    install(session, "tests")
+    run_tests(session)
+
+
+@nox.session(name="tests-on", python=PYTHONS)
+def tests_on(session: nox.Session) -> None:
+    """All tests on one of the supported Pythons, where its interpreter exists."""
+    install(session, "tests")
+    run_tests(session)
+
+
+@nox.session
+def minimums(session: nox.Session) -> None:
+    """All tests with the lowest versions of the dependencies that the project declares."""
+    declared = [*PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"]["app"]]
+    lowest = [re.sub(r">=", "==", requirement) for requirement in declared]
+    with tempfile.TemporaryDirectory() as folder:
+        constraints = Path(folder, "constraints.txt")
+        constraints.write_text("\n".join(lowest), encoding="utf-8")
+        session.install(".[app]", *group("tests"), "-c", str(constraints))
+    run_tests(session)
+
+
+@nox.session
+def typecheck(session: nox.Session) -> None:
+    """mypy, pyright, ty and pyrefly over bub itself, and over what consumers write, right and wrong."""
+    install(session, "typecheck", "tests")
+    session.run("python", "tools/generate_markers.py", "--check")
+    session.run("python", "-m", "tools.typecheck", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Style, formatting and the layers of the package."""
+    install(session, "lint")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("lint-imports")
+
+
+@nox.session
+def verifytypes(session: nox.Session) -> None:
+    """Every public name of the installed wheel has a complete type."""
+    install(session, "typecheck")
+    session.run("pyright", "--verifytypes", "bub", "--ignoreexternal")
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """The docs: their generated tables are current, and every code block runs."""
+    install(session, "tests")
+    session.run("python", "tools/generate_docs.py", "--check")
+    session.run("python", "-m", "pytest", "-q", "docs", "README.md", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Speed as ratios to hand-written code in the same process; fails beyond the targets."""
+    install(session, "tests", "bench")
+    session.run("python", "-m", "tests.bench", *session.posargs)
