@@ -243,15 +243,12 @@ class EventBus(Generic[E_contra]):
             handlers, stops = self._plans[type(event)]
         except KeyError:
             handlers, stops = self._planned(event)
-        if stops:
-            return await self._emit_until_stopped(event, handlers)
-        for handler in handlers:
-            got = handler(event)
-            if got is not None and (type(got) is CoroutineType or _awaits(got)):
-                await got
-        return event
-
-    async def _emit_until_stopped(self, event: Event, handlers: tuple[_Handler, ...]) -> Event:
+        if not stops:  # spares most events a look at a property before each handler
+            for handler in handlers:
+                got = handler(event)
+                if got is not None and (type(got) is CoroutineType or _awaits(got)):
+                    await got
+            return event
         for handler in handlers:
             if event.stopped:
                 break
@@ -279,7 +276,8 @@ class EventBus(Generic[E_contra]):
         """The handlers for the type of an event, and whether it can stop its delivery."""
         kind = type(event)
         if not _is_event_type(kind, self._base):
-            raise EventTypeError(f"expected an instance of {self._base.__name__}, got {_name(event)} - EventBus.emit")
+            wanted = f"an instance of {self._base.__name__}"
+            raise EventTypeError(f"expected {wanted}, got {_name(event)} - EventBus.emit") from None
         handlers = tuple(handler for registered, handler in self._registered if issubclass(kind, registered))
         plan = self._plans[kind] = (handlers, kind.stopped is not Event.stopped)
         return plan

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from binascii import a2b_base64
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from types import (
-    BuiltinFunctionType,
-    FunctionType,
-    MemberDescriptorType,
-    MethodDescriptorType,
-    ModuleType,
-)
 from typing import Any, ClassVar, Final, Literal, Self, TypeAlias, get_args
 
 import msgspec
@@ -21,6 +13,7 @@ from typing_extensions import TypeIs, dataclass_transform, override
 
 from bub.bus import EventMeta
 from bub.errors import EnvelopeError
+from bub.foreign import ABSENT, FieldReader, is_list, is_mapping, named, own_fields, read_field
 
 EnvelopeKind: TypeAlias = Literal["normal", "command", "error"]
 MediaType: TypeAlias = Literal["image", "audio", "video", "document"]
@@ -150,21 +143,10 @@ class Envelope(msgspec.Struct, kw_only=True, metaclass=EventMeta):
 
 
 _FIELDS: Final = tuple(name for name in Envelope.__struct_fields__ if name not in ("extra", "raw"))
-_KNOWN: Final = frozenset(_FIELDS)
+_reader: Final = FieldReader(_FIELDS)
 _MEDIA_FIELDS: Final = MediaItem.__struct_fields__
 _KINDS: Final[tuple[EnvelopeKind, ...]] = get_args(EnvelopeKind)
 _MEDIA_TYPES: Final[tuple[MediaType, ...]] = get_args(MediaType)
-_REMEMBERED_SHAPES: Final = 512
-_LISTS: Final = (list, tuple)
-
-
-class _Absent:
-    """Nothing, not even None."""
-
-
-_ABSENT: Final = _Absent()
-_NO_DATA: Final = (_Absent, FunctionType, BuiltinFunctionType, MethodDescriptorType, classmethod, staticmethod)
-_shapes: dict[type, tuple[tuple[str, ...] | None, tuple[str, ...]]] = {}
 
 
 def to_envelope(value: object, /) -> Envelope:
@@ -195,7 +177,7 @@ def to_envelope(value: object, /) -> Envelope:
     if isinstance(value, bytes | bytearray):
         return Envelope(content=_decode(value), raw=value)
     source = type(value).__qualname__
-    known, extra = _split(value, source)
+    known, extra = _reader.split(value, source)
     return _from_fields(known, extra, value, source)
 
 
@@ -216,13 +198,13 @@ def field_of(message: object, name: str, default: object = None, /) -> object:
     """
     if isinstance(message, str | bytes | bytearray):
         found: object = message if name == "content" else None
-    elif _is_mapping(message):
+    elif is_mapping(message):
         found = message.get(name)
     else:
-        found = _read(message, name, _own(message), type(message).__qualname__)
-    if (found is None or found is _ABSENT) and isinstance(message, Envelope):
+        found = read_field(message, name, own_fields(message), type(message).__qualname__)
+    if (found is None or found is ABSENT) and isinstance(message, Envelope):
         found = message.extra.get(name)
-    return default if found is None or found is _ABSENT else found
+    return default if found is None or found is ABSENT else found
 
 
 def content_of(message: object, /) -> str:
@@ -235,7 +217,7 @@ def content_of(message: object, /) -> str:
         return message.content
     content = field_of(message, "content")
     source = type(message).__qualname__
-    if _is_list(content):
+    if is_list(content):
         return _read_blocks(content, source)[0]
     return "" if content is None else _text(content, "content", source)
 
@@ -250,134 +232,13 @@ def _from_fields(known: dict[str, object], extra: dict[str, object], raw: object
             fields[name] = check(value, name, source)
         elif type(value) is str:
             fields[name] = value
-        elif name == "content" and _is_list(value):
+        elif name == "content" and is_list(value):
             fields[name], attached = _read_blocks(value, source)
         else:
             fields[name] = _text(value, name, source)
     if attached:
         fields["media"] = [*fields.get("media", ()), *attached]
     return Envelope(**fields, extra=extra, raw=raw)
-
-
-# ------------------------------------------------------------------------------------------ reading foreign objects
-
-
-def _split(value: object, source: str) -> tuple[dict[str, object], dict[str, object]]:
-    """The fields that an envelope has, and the others."""
-    if _is_mapping(value):
-        return _split_mapping(value, source)
-    if value is None or isinstance(value, type | ModuleType | FunctionType):
-        raise EnvelopeError(f"expected a message (mapping, object with attributes, or text), got {_named(value)}")
-    known: dict[str, object] = {}
-    extra: dict[str, object] = {}
-    own = _own(value)
-    declared, by_class = _shapes.get(type(value)) or _read_shape(type(value))
-    for name in own if declared is None else declared:
-        if name[:1] != "_":
-            item = own[name] if name in own else _get(value, name, source)
-            if item is not _ABSENT:
-                (known if name in _KNOWN else extra)[name] = item
-    for name in by_class:
-        if name not in known and (item := _get(value, name, source)) is not _ABSENT:
-            known[name] = item
-    if not known and not extra:
-        raise EnvelopeError(f"expected a message (mapping, object with attributes, or text), got {source}")
-    return known, _with_nested(extra)
-
-
-def _split_mapping(value: Mapping[object, object], source: str) -> tuple[dict[str, object], dict[str, object]]:
-    known: dict[str, object] = {}
-    extra: dict[str, object] = {}
-    for name, item in value.items():
-        if not isinstance(name, str):
-            raise EnvelopeError(f"expected text as names, got {_named(name)} {name!r} - keys of {source}")
-        if name in _KNOWN:
-            known[name] = item
-        else:
-            extra[name] = item
-    return known, _with_nested(extra)
-
-
-def _with_nested(extra: dict[str, object]) -> dict[str, object]:
-    """The unknown fields; those in a field `extra` are among them, not one level below."""
-    nested = extra.get("extra")
-    if nested is None or not _is_mapping(nested):
-        return extra
-    del extra["extra"]
-    return {**{str(name): item for name, item in nested.items()}, **extra}
-
-
-def _own(value: object) -> Mapping[str, object]:
-    """What an object holds itself, read without running code of its class."""
-    kind = type(value)
-    if kind.__dictoffset__ == 0:  # slots only
-        return {}
-    try:
-        own: Mapping[str, object] = vars(value)
-    except Exception:  # a class that hides it
-        return {}
-    if hasattr(kind, "model_fields"):  # Pydantic keeps the fields that a model does not declare apart
-        more: object = getattr(value, "model_extra", None)
-        if more and _is_mapping(more):
-            return {**own, **{str(name): item for name, item in more.items()}}
-    return own
-
-
-def _read_shape(kind: type) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-    """The fields that a class declares, None when its objects just hold some; and what it has as attribute or property.
-
-    Read once for each class; there is no sense in keeping many, a mock makes one for each of its objects.
-    """
-    # Any: what the decorators and base classes leave on a class is known by its name only
-    declared: Any = getattr(kind, "__struct_fields__", None)
-    if declared is None and hasattr(kind, "__dataclass_fields__"):
-        decorated: Any = kind
-        declared = [field.name for field in dataclasses.fields(decorated)]
-    elif declared is None and (attrs_fields := getattr(kind, "__attrs_attrs__", None)) is not None:
-        declared = [field.name for field in attrs_fields]
-    elif declared is None and kind.__dictoffset__ == 0:
-        declared = _slots(kind)
-    by_class = (name for name in _FIELDS if not isinstance(_declared(kind, name), _NO_DATA))
-    shape = None if declared is None else tuple(declared), tuple(by_class)
-    if len(_shapes) >= _REMEMBERED_SHAPES:
-        _shapes.clear()
-    _shapes[kind] = shape
-    return shape
-
-
-def _slots(kind: type) -> Iterable[str]:
-    """The slots of a class, or the fields of a named tuple."""
-    named: object = getattr(kind, "_fields", None)
-    if issubclass(kind, tuple) and _is_list(named):
-        yield from (name for name in named if isinstance(name, str))
-        return
-    for base in kind.__mro__:
-        yield from (name for name, item in vars(base).items() if isinstance(item, MemberDescriptorType))
-
-
-def _read(value: object, name: str, own: Mapping[str, object], source: str) -> object:
-    """What an object has under a name, or `_ABSENT`: methods do not count, nor what only `__getattr__` answers."""
-    declared = _declared(type(value), name)
-    if isinstance(declared, _NO_DATA):
-        return own.get(name, _ABSENT)
-    return _get(value, name, source)
-
-
-def _get(value: object, name: str, source: str) -> object:
-    try:
-        return getattr(value, name)
-    except AttributeError:
-        return _ABSENT
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise EnvelopeError(f"cannot read {name} of {source}: {reason}") from error
-
-
-def _declared(kind: type, name: str) -> object:
-    for base in kind.__mro__:
-        if name in (names := vars(base)):
-            return names[name]
-    return _ABSENT
 
 
 # ------------------------------------------------------------------------------------------ checking fields
@@ -389,15 +250,15 @@ def _read_blocks(blocks: list[object] | tuple[object, ...], source: str) -> tupl
     media: list[MediaItem] = []
     for index, block in enumerate(blocks):
         place = f"content[{index}] of {source}"
-        kind = block.get("type") if _is_mapping(block) else None
+        kind = block.get("type") if is_mapping(block) else None
         if isinstance(block, str):
             texts.append(block)
-        elif _is_mapping(block) and kind == "text":
+        elif is_mapping(block) and kind == "text":
             texts.append(_text(block.get("text"), "text", place))
-        elif _is_mapping(block) and isinstance(kind, str) and kind in _MEDIA_TYPES:
+        elif is_mapping(block) and isinstance(kind, str) and kind in _MEDIA_TYPES:
             media.append(_media_item(block, place))
         else:
-            shown = f"a block of type {kind!r}" if _is_mapping(block) else _named(block)
+            shown = f"a block of type {kind!r}" if is_mapping(block) else named(block)
             raise EnvelopeError(f"expected text or a content block, got {shown} - {place}")
     return "\n".join(texts), media
 
@@ -410,7 +271,7 @@ def _text(value: object, name: str, source: str) -> str:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if is_number or type(value).__module__ == "uuid":
         return str(value)
-    raise EnvelopeError(f"expected text, got {_named(value)} - {name} of {source}")
+    raise EnvelopeError(f"expected text, got {named(value)} - {name} of {source}")
 
 
 def _decode(value: bytes | bytearray) -> str:
@@ -421,13 +282,13 @@ def _kind(value: object, name: str, source: str) -> EnvelopeKind:
     for kind in _KINDS:
         if isinstance(value, str) and value == kind:
             return kind
-    shown = repr(value) if isinstance(value, str) else _named(value)
+    shown = repr(value) if isinstance(value, str) else named(value)
     raise EnvelopeError(f"expected one of {', '.join(_KINDS)}, got {shown} - {name} of {source}")
 
 
 def _context(value: object, name: str, source: str) -> dict[str, object]:
-    if not _is_mapping(value):
-        raise EnvelopeError(f"expected a mapping, got {_named(value)} - {name} of {source}")
+    if not is_mapping(value):
+        raise EnvelopeError(f"expected a mapping, got {named(value)} - {name} of {source}")
     context = {key: item for key, item in value.items() if isinstance(key, str)}
     if len(context) < len(value):
         raise EnvelopeError(f"expected text as names, got others too - {name} of {source}")
@@ -437,33 +298,33 @@ def _context(value: object, name: str, source: str) -> dict[str, object]:
 def _flag(value: object, name: str, source: str) -> bool:
     if isinstance(value, bool):
         return value
-    raise EnvelopeError(f"expected a bool, got {_named(value)} - {name} of {source}")
+    raise EnvelopeError(f"expected a bool, got {named(value)} - {name} of {source}")
 
 
 def _lifespan(value: object, name: str, source: str) -> AbstractAsyncContextManager[object]:
     if _is_lifespan(value):
         return value
-    raise EnvelopeError(f"expected an async context manager, got {_named(value)} - {name} of {source}")
+    raise EnvelopeError(f"expected an async context manager, got {named(value)} - {name} of {source}")
 
 
 def _media(value: object, name: str, source: str) -> list[MediaItem]:
-    if not _is_list(value):
-        raise EnvelopeError(f"expected a list of media, got {_named(value)} - {name} of {source}")
+    if not is_list(value):
+        raise EnvelopeError(f"expected a list of media, got {named(value)} - {name} of {source}")
     return [_media_item(item, f"{name}[{index}] of {source}") for index, item in enumerate(value)]
 
 
 def _media_item(value: object, where: str) -> MediaItem:
     if isinstance(value, MediaItem):
         return value
-    mapping = value if _is_mapping(value) else None
-    own: Mapping[str, object] = _own(value) if mapping is None else {}
+    mapping = value if is_mapping(value) else None
+    own: Mapping[str, object] = own_fields(value) if mapping is None else {}
     found: dict[str, Any] = {}  # Any: each value is checked just below
     for name in _MEDIA_FIELDS:
-        item = _read(value, name, own, where) if mapping is None else mapping.get(name)
-        if item is not None and item is not _ABSENT:
+        item = read_field(value, name, own, where) if mapping is None else mapping.get(name)
+        if item is not None and item is not ABSENT:
             found[name] = _media_field(name, item, where)
     if not found and mapping is None:
-        raise EnvelopeError(f"expected a MediaItem or its fields, got {_named(value)} - {where}")
+        raise EnvelopeError(f"expected a MediaItem or its fields, got {named(value)} - {where}")
     if "type" not in found:
         main = str(found.get("media_type", "")).partition("/")[0]
         found["type"] = main if main in _MEDIA_TYPES else "document"
@@ -476,9 +337,9 @@ def _media_field(name: str, value: object, where: str) -> object:
     if name == "fetch":
         if callable(value):
             return value
-        raise EnvelopeError(f"expected an async function, got {_named(value)} - fetch of {where}")
+        raise EnvelopeError(f"expected an async function, got {named(value)} - fetch of {where}")
     if not isinstance(value, str):
-        raise EnvelopeError(f"expected text, got {_named(value)} - {name} of {where}")
+        raise EnvelopeError(f"expected text, got {named(value)} - {name} of {where}")
     if name == "type" and value not in _MEDIA_TYPES:
         raise EnvelopeError(f"expected one of {', '.join(_MEDIA_TYPES)}, got {value!r} - type of {where}")
     return value
@@ -489,7 +350,7 @@ def _bytes(value: object, where: str) -> bytes:
     if isinstance(value, bytes | bytearray):
         return bytes(value)
     if not isinstance(value, str):
-        raise EnvelopeError(f"expected bytes, got {_named(value)} - data of {where}")
+        raise EnvelopeError(f"expected bytes, got {named(value)} - data of {where}")
     try:
         return a2b_base64(value, strict_mode=True)
     except ValueError as error:
@@ -503,18 +364,6 @@ _CHECKS: Final[dict[str, Callable[[object, str, str], object]]] = {
     "is_active": _flag,
     "lifespan": _lifespan,
 }
-
-
-def _named(value: object) -> str:
-    return f"the class {value.__qualname__}" if isinstance(value, type) else type(value).__qualname__
-
-
-def _is_mapping(value: object) -> TypeIs[Mapping[object, object]]:
-    return type(value) is dict or isinstance(value, Mapping)  # a dict is most usual, and an abstract class slow to ask
-
-
-def _is_list(value: object) -> TypeIs[list[object] | tuple[object, ...]]:
-    return isinstance(value, _LISTS)
 
 
 def _is_lifespan(value: object) -> TypeIs[AbstractAsyncContextManager[object]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
+from mimetypes import guess_type
 from typing import TYPE_CHECKING, Any, Final, ForwardRef, TypeAlias
 from urllib.parse import unquote_to_bytes
 
@@ -135,7 +136,6 @@ def _read_data_url(url: str, where: str) -> tuple[str, bytes]:
 
 
 def _guess(kind: str, url: str, where: str) -> str:
-    from mimetypes import guess_type  # reads the system's lists: not before it is needed
 
     guessed, _ = guess_type(url.partition("?")[0].partition("#")[0])
     if guessed is None:

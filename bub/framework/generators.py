@@ -3,7 +3,7 @@
 import types
 from collections.abc import AsyncGenerator, Generator
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from typing_extensions import TypeIs
 
@@ -12,10 +12,12 @@ from bub.errors import HookTypeError
 AnyGenerator: TypeAlias = Generator[Any, None, Any] | AsyncGenerator[Any, None]
 """`Any`: what it yields is looked at by who entered it."""
 
+_GENERATORS: Final[tuple[type, ...]] = (types.GeneratorType, types.AsyncGeneratorType)
+
 
 def is_generator(value: object) -> TypeIs[AnyGenerator]:
     """Whether a value is a generator, plain or async, and no other iterator."""
-    return isinstance(value, types.GeneratorType | types.AsyncGeneratorType)
+    return isinstance(value, _GENERATORS)
 
 
 class EnteredGenerator:

@@ -21,7 +21,7 @@ from bub.hooks.registry import HookRegistry
 from bub.hooks.runtime import HookRuntime
 from bub.hooks.specs import BubHookSpecs
 from bub.prompt import UserContent, to_content, to_legacy_prompt
-from bub.turn import ENVIRONMENT, SESSION_ID, WORKSPACE, TurnResult
+from bub.turn import ENVIRONMENT, SESSION_ID, WORKSPACE, TurnResult, TurnState
 
 logger = logging.getLogger("bub.framework")
 
@@ -67,6 +67,7 @@ class Pipeline:
         lifespan = message.lifespan
         if lifespan is None:
             return await self._inside(turn)
+        raised: BaseException = RuntimeError("a lifespan ended a turn without a result")
         async with lifespan:
             try:
                 return await self._inside(turn)
@@ -108,7 +109,8 @@ class Pipeline:
         return _own_session(message)
 
     async def _load_state(self, turn: Turn) -> None:
-        turn.state = state = {WORKSPACE.name: self.workspace}
+        state: TurnState = {WORKSPACE.name: self.workspace}
+        turn.state = state
         if self._resources.steering_inbox is not None:
             STEERING_INBOX.set(state, self._resources.steering_inbox)
         for loaded in reversed(await self._hooks.load_state(message=turn.message, session_id=turn.session_id)):

@@ -5,22 +5,42 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
+from bub.hooks.failures import error_text, flattened
+
 logger = logging.getLogger("bub.framework")
 
 
-async def shielded(call: Callable[[], Awaitable[object]], *, grace: float) -> None:
+async def shielded(call: Callable[[], Awaitable[object]], *, grace: float, ending: bool = False) -> None:
     """Await a call that cancellation does not interrupt, except `grace` seconds after it came.
 
     Without a cancellation the call may take as long as it likes.
+
+    Args:
+        call: The call.
+        grace: Seconds that it has once the task is being cancelled.
+        ending: Whether the task is being cancelled already.
 
     Raises:
         Exception: What the call raises, as it is.
 
     Cancellation:
-        Goes on to the caller when the call is over or its time is used up.
+        Goes on to the caller when the call is over or its time is used up. Only scopes of anyio and trio can be held
+        back: `asyncio.Task.cancel` interrupts the call.
     """
-    raised: Exception | None = None
     scope = anyio.CancelScope(shield=True)
+    if ending:
+        scope.deadline = anyio.current_time() + grace
+        with scope:
+            await call()
+    else:
+        await _watched(call, scope, grace)
+    if scope.cancelled_caught:
+        logger.warning("turn.grace_used_up: ended %s s after the turn was cancelled", grace)
+
+
+async def _watched(call: Callable[[], Awaitable[object]], scope: anyio.CancelScope, grace: float) -> None:
+    """Await the call in the scope, which gets a deadline when a cancellation comes."""
+    raised: BaseException | None = None
 
     async def watch() -> None:
         try:
@@ -28,15 +48,43 @@ async def shielded(call: Callable[[], Awaitable[object]], *, grace: float) -> No
         finally:
             scope.deadline = anyio.current_time() + grace
 
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(watch)
-        with scope:
-            try:
-                await call()
-            except Exception as error:
-                raised = error  # a task group would wrap it
-        tasks.cancel_scope.cancel()
-    if scope.cancelled_caught:
-        logger.warning("turn.grace_used_up: ended %s s after the turn was cancelled", grace)
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch)
+            with scope:
+                try:
+                    await call()
+                except anyio.get_cancelled_exc_class():
+                    raise
+                except BaseException as error:
+                    raised = error  # a task group would wrap it
+            tasks.cancel_scope.cancel()
+    except BaseException as ended:
+        if isinstance(raised, Exception):
+            attach(ended, raised, "what was shielded")
+        raise
     if raised is not None:
         raise raised
+
+
+async def closed_after(close: Callable[[], Awaitable[object]], error: BaseException, *, what: str, grace: float) -> None:
+    """Close something because of an error, which stays the one that counts.
+
+    Args:
+        close: Closes it.
+        error: What the caller raises again.
+        what: What is closed.
+        grace: Seconds that it has when the task is being cancelled.
+    """
+    try:
+        await shielded(close, grace=grace, ending=not isinstance(error, Exception))
+    except Exception as other:
+        attach(error, other, what)
+
+
+def attach(error: BaseException, other: Exception, what: str) -> None:
+    """Keep an error that came second: as a note of the first, and in the log where nobody will see the first."""
+    for one in flattened(other):
+        error.add_note(f"{what} failed too: {error_text(one)}")
+    if not isinstance(error, Exception):
+        logger.error("turn.failed_while_cancelled %s: %s", what, error_text(other), exc_info=other)

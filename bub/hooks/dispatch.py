@@ -219,7 +219,7 @@ class Dispatcher:
     def bind(self, implementations: tuple[Implementation, ...]) -> None:
         """Take new implementations; each function is compiled again when it is next called."""
         self.implementations = implementations
-        for way, function in self._functions.items():
+        for way, function in tuple(self._functions.items()):  # another thread may add one
             self._wait(function, way)
 
     def function(self, way: _Way) -> FunctionType:
@@ -229,17 +229,18 @@ class Dispatcher:
             function = FunctionType(_first_call.__code__, self._namespace, self.spec.name)
             function.__qualname__ = f"hooks.{self.spec.name}"
             self._wait(function, way)
-            self._functions[way] = function
+            function = self._functions.setdefault(way, function)  # another thread may have been faster
         return function
 
     def _wait(self, function: FunctionType, way: _Way) -> None:
         _give(function, _first_call.__code__, self.spec.defaults, partial(self._compile, function, way))
 
     def _compile(self, function: FunctionType, way: _Way) -> FunctionType:
-        called = tuple(i for i in self.implementations if not i.skipped and (way.is_async or not i.is_coroutine))
+        implementations = self.implementations
+        called = tuple(i for i in implementations if not i.skipped and (way.is_async or not i.is_coroutine))
         if not way.is_async:
             failures: HookFailures = self._namespace["_failures"]
-            for implementation in self.implementations:
+            for implementation in implementations:
                 if implementation.is_coroutine:
                     failures.async_not_supported(implementation)
         failure = self.spec.failure.kind
@@ -248,6 +249,8 @@ class Dispatcher:
         calls = tuple(CallShape(i.arguments, i.is_coroutine) for i in called)
         shape = Shape(self.spec.name, way.mode, way.is_async, way.named, failure, self.spec.parameters, calls)
         _give(function, compiled(shape), self.spec.defaults, (*(i.function for i in called), called))
+        if self.implementations is not implementations:  # another thread registered something meanwhile
+            self._wait(function, way)
         return function
 
 
@@ -277,7 +280,7 @@ def awaits(kind: type) -> bool:
 
     The type is asked, never the value: an object with a hostile `__getattr__` is no phantom awaitable.
     """
-    if hasattr(kind, "__await__"):
+    if any("__await__" in vars(base) for base in kind.__mro__):  # as `await` looks it up: past a metaclass
         return True
     _plain.add(kind)
     return False

@@ -29,7 +29,7 @@ class HookFailures:
         if implementation.denial is None:
             return None
         hook, plugin = implementation.spec.name, implementation.plugin
-        return implementation.denial(f"{hook} of plugin {plugin!r} failed: {type(error).__qualname__}: {error}")
+        return implementation.denial(f"{hook} of plugin {plugin!r} failed: {error_text(error)}")
 
     def bad_return(self, implementation: Implementation, got: object) -> object:
         """Log and count a result of the wrong type; the answer to go on with, as for `failed`."""
@@ -51,11 +51,12 @@ class HookFailures:
     def forget(self, plugin: str) -> None:
         """Drop what is known of a plugin that was unregistered."""
         self._reported = {known for known in self._reported if known.plugin != plugin}
+        for known in [known for known in self.counts if known[1] == plugin]:
+            del self.counts[known]
 
     def _note(self, implementation: Implementation, event: str, error: Exception, *, traceback: bool) -> None:
         self.counts[implementation.spec.name, implementation.plugin] += 1
-        text = f"{type(error).__qualname__}: {error}"
-        self._log(event, implementation, text, error if traceback else None)
+        self._log(event, implementation, error_text(error), error if traceback else None)
         if self.strict:
             raise error
 
@@ -67,6 +68,14 @@ class HookFailures:
             exc_info=error,
             extra={"hook": hook, "plugin": plugin},
         )
+
+
+def error_text(error: BaseException) -> str:
+    """The kind of an error and what it says; only the kind where it cannot say anything."""
+    try:
+        return f"{type(error).__qualname__}: {error}"
+    except Exception:
+        return type(error).__qualname__
 
 
 def collect(errors: list[Exception] | None, error: Exception) -> list[Exception]:

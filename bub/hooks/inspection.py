@@ -151,7 +151,7 @@ def _arguments(spec: HookSpec, signature: inspect.Signature, *, by_name: bool) -
     positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and not by_name]
     named = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY or (p.kind is p.POSITIONAL_OR_KEYWORD and by_name)]
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        named += [name for name in spec.parameters if name not in signature.parameters]
+        named += [name for name in spec.parameters if name not in (*positional, *named)]
     return ", ".join((*positional, *(f"{name}={name}" for name in named)))
 
 

@@ -5,12 +5,14 @@ import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from importlib.metadata import EntryPoint, entry_points
-from types import ModuleType
+from types import FunctionType, MethodType
 from typing import Final, Literal, TypeAlias
 
 import msgspec
 
 from bub.errors import PluginLoadError
+from bub.hooks.failures import error_text
+from bub.hooks.members import is_a
 from bub.hooks.nearness import did_you_mean
 from bub.hooks.registry import Registration
 
@@ -68,23 +70,32 @@ class Candidate(msgspec.Struct, frozen=True):
 
     def status(self, state: PluginState, reason: str = "") -> PluginStatus:
         """An outcome."""
-        found = self.entry_point.dist
-        version = found.version if found is not None else ""
+        version = _field(self.entry_point, "Version")
         return PluginStatus(name=self.name, state=state, distribution=self.distribution, version=version, reason=reason)
 
 
 def distribution_of(entry_point: EntryPoint) -> str:
     """The name of the distribution that lists an entry point."""
-    return entry_point.dist.name if entry_point.dist is not None else ""
+    return _field(entry_point, "Name")
+
+
+def _field(entry_point: EntryPoint, name: str) -> str:
+    """A field of the distribution's metadata; empty when it is not there, as in a distribution half uninstalled."""
+    if entry_point.dist is None:
+        return ""
+    metadata = entry_point.dist.metadata
+    return metadata[name] if name in metadata else ""
 
 
 def candidates(found: Iterable[EntryPoint] | None = None) -> list[Candidate]:
     """The entry points of the group in loading order: `builtin` of bub itself, then by name.
 
-    A listing that stands twice counts once. Where two distributions claim one name, the first by the distribution's name
-    has it, whatever the order of the file system; the others name it as their clash.
+    A listing that stands twice counts once; one whose distribution has lost its metadata is ignored. Where two
+    distributions claim one name, the first by the distribution's name has it, whatever the order of the file system; the
+    others name it as their clash.
     """
-    listed = entry_points(group=GROUP) if found is None else found
+    installed = entry_points(group=GROUP) if found is None else found
+    listed = (e for e in installed if e.dist is None or distribution_of(e))
     unique = {(e.name, e.value, distribution_of(e)): e for e in listed}
     in_order = sorted(unique.values(), key=lambda e: (*_rank(e), e.name, distribution_of(e).lower(), e.value))
     owners: dict[str, EntryPoint] = {}
@@ -137,13 +148,13 @@ def load_plugin(candidate: Candidate, framework: object) -> object:
         raise PluginLoadError(candidate.name, f"{mine!r} and {candidate.clash!r} both claim the name; the latter has it")
     try:
         target: object = candidate.entry_point.load()
-        if isinstance(target, ModuleType) or not (inspect.isfunction(target) or inspect.isclass(target)):
-            return target
-        return _made(candidate.name, target, framework)
+        if is_a(target, FunctionType) or is_a(target, MethodType) or is_a(target, type):
+            return _made(candidate.name, target, framework)
+        return target
     except (KeyboardInterrupt, PluginLoadError):
         raise
     except BaseException as error:  # SystemExit too: a plugin must not end the program that loads it
-        raise PluginLoadError(candidate.name, f"{type(error).__qualname__}: {error}") from error
+        raise PluginLoadError(candidate.name, error_text(error)) from error
 
 
 def _made(name: str, factory: Callable[..., object], framework: object) -> object:

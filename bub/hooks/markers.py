@@ -32,12 +32,13 @@ class HookImpl:
 
     # `Any` stays in this file: the stub beside it says what comes out for each form.
     def __call__(self, function: Any = None, /, **options: object) -> Any:
+        merged = MappingProxyType({**self._options, **options})
         if function is None:
-            return HookImpl(MappingProxyType(options))
+            return HookImpl(merged)
         name = getattr(function, "__name__", None) or getattr(getattr(function, "fget", None), "__name__", None)
         if not isinstance(name, str):
             raise TypeError(f"expected a function with a name, got {type(function).__qualname__} - hookimpl")
-        return self._mark(function, Mark(name, False, self._options))
+        return self._mark(function, Mark(name, False, merged))
 
     def __getattr__(self, hook: str) -> Callable[[Any], Any]:
         if hook.startswith("_"):

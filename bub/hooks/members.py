@@ -9,11 +9,25 @@ import inspect
 import logging
 from collections.abc import Callable, Container, Iterator
 from types import FunctionType, MethodType, ModuleType
-from typing import NamedTuple
+from typing import Final, NamedTuple, TypeVar
+
+from typing_extensions import TypeIs
 
 from bub.hooks.markers import MARK, Mark
 
 logger = logging.getLogger("bub.hooks")
+
+T = TypeVar("T")
+
+_WRAPPERS: Final = (
+    staticmethod,
+    classmethod,
+    MethodType,
+    property,
+    functools.cached_property,
+    functools.partialmethod,
+    functools.partial,
+)
 
 
 class Member(NamedTuple):
@@ -49,17 +63,24 @@ def marked_members(plugin: object, hooks: Container[str]) -> Iterator[Member]:
     Logs `hook.unmarked` for a function that is named like a hook and has no mark, and `hook.unmarked_override` for one
     that hides an implementation of a base class.
     """
-    if isinstance(plugin, ModuleType):
+    owner: object = None
+    if is_a(plugin, ModuleType):
         label, members = plugin.__name__, dict(vars(plugin))
     else:
-        label, members = type(plugin).__qualname__, _class_members(type(plugin))
+        label, members, owner = type(plugin).__qualname__, _class_members(type(plugin)), plugin
+    seen: set[int] = set()  # one function under two names is one implementation
     for attribute, raw in members.items():
         if (mark := _mark_of(raw)) is not None:
-            yield _member(mark, f"{label}.{attribute}", raw, None if isinstance(plugin, ModuleType) else plugin)
+            if id(_inner(raw)) not in seen:
+                seen.add(id(_inner(raw)))
+                yield _member(mark, f"{label}.{attribute}", raw, owner)
         elif attribute in hooks and _is_own_function(raw, plugin):
             logger.warning("hook.unmarked %s.%s is named like a hook but has no @hookimpl", label, attribute)
     for attribute, raw in _instance_members(plugin).items():
-        if isinstance(raw, FunctionType | MethodType) and (mark := _mark_of(raw)) is not None:
+        if not issubclass(type(raw), (FunctionType, MethodType)) or id(_inner(raw)) in seen:
+            continue
+        if (mark := _mark_of(raw)) is not None:
+            seen.add(id(_inner(raw)))
             yield _member(mark, f"{label}.{attribute}", raw, None)
 
 
@@ -77,7 +98,7 @@ def _class_members(kind: type) -> dict[str, object]:
 
 def _instance_members(plugin: object) -> dict[str, object]:
     """What was assigned to the instance itself."""
-    if isinstance(plugin, ModuleType):
+    if is_a(plugin, ModuleType):
         return {}
     slot = inspect.getattr_static(plugin, "__dict__", None)
     found = slot.__get__(plugin) if inspect.isgetsetdescriptor(slot) else None  # never a `__dict__` that somebody wrote
@@ -94,6 +115,8 @@ def _mark_of(raw: object) -> Mark | None:
 
 def _inner(raw: object) -> object:
     """The function inside a staticmethod, classmethod, property, cached_property or partialmethod, else the object."""
+    if not issubclass(type(raw), _WRAPPERS):
+        return raw
     if isinstance(raw, staticmethod | classmethod | MethodType):
         return raw.__func__
     if isinstance(raw, property):
@@ -122,6 +145,11 @@ def _member(mark: Mark, where: str, raw: object, plugin: object) -> Member:
 def _is_own_function(raw: object, plugin: object) -> bool:
     """Whether it is code of the plugin: a module may import what it likes under any name."""
     function = _inner(raw)
-    if not isinstance(function, FunctionType):
+    if not is_a(function, FunctionType):
         return False
-    return not isinstance(plugin, ModuleType) or function.__module__ == plugin.__name__
+    return not is_a(plugin, ModuleType) or function.__module__ == plugin.__name__
+
+
+def is_a(value: object, kind: type[T]) -> TypeIs[T]:
+    """`isinstance` that asks the type alone: it does not read a `__class__` that somebody wrote."""
+    return issubclass(type(value), kind)

@@ -120,6 +120,6 @@ class HookRuntime:
                 return self._hooks.declared[hook]
             raise TypeError(f"unknown hook {hook!r}{did_you_mean(hook, self._hooks.declared)}")
         spec = getattr(hook, "spec", None)
-        if isinstance(spec, HookSpec):
+        if isinstance(spec, HookSpec) and self._hooks.declared.get(spec.name) is spec:
             return spec
         raise TypeError(f"expected a hook's handle or name, got {type(hook).__qualname__} - HookRuntime")

@@ -54,9 +54,9 @@ def unknown_hook(hook: Hook) -> Iterator[str]:
 
 def wrong_use(hook: Hook) -> Iterator[str]:
     """The result is taken for something else; or for what cannot be None."""
-    yield f"result: Wrong = {_call(hook, _given(hook))}"
+    yield f"taken: Wrong = {_call(hook, _given(hook))}"
     if hook.mode != "run_all" and hook.result != "None":
-        yield f"result: {hook.result.removesuffix(' | None')} = {_call(hook, _given(hook))}"
+        yield f"required: {hook.result.removesuffix(' | None')} = {_call(hook, _given(hook))}"
 
 
 def assigned_handle(hook: Hook) -> Iterator[str]:
@@ -75,7 +75,7 @@ def runtime_call(hook: Hook) -> Iterator[str]:
     yield f"await runtime.call_first(hooks.{hook.name}{passed}, priority=1)"
     yield f"runtime.call_many_sync(hooks.{hook.name}{passed}, priority=1)"
     yield f"await runtime.call_many(hooks.{misspelt(hook.name)}{passed})"
-    yield f"result: Wrong = runtime.call_first_sync(hooks.{hook.name}{passed})"
+    yield f"taken: Wrong = runtime.call_first_sync(hooks.{hook.name}{passed})"
     for name, annotation in hook.parameters.items():
         yield f"await runtime.call_many(hooks.{hook.name}, {_text({o: o for o in given if o != name}) or 'None'})"
         if annotation != "Any":

@@ -41,7 +41,7 @@ def unknown_parameter(hook: Hook) -> Cases:
 def positional_only(hook: Hook) -> Cases:
     """Parameters that cannot be passed by name."""
     if hook.parameters:
-        yield "all", _method(hook, [*hook.declared(*hook.parameters), "/"])
+        yield "", _method(hook, [*hook.declared(*hook.parameters), "/"])
 
 
 def wrong_result(hook: Hook) -> Cases:
@@ -76,14 +76,14 @@ def generator(hook: Hook) -> Cases:
 
 def missing_self(hook: Hook) -> Cases:
     """The first parameter of the hook stands where `self` belongs, with its type; or nothing does."""
-    yield "typed", _method(hook, hook.declared(*hook.parameters), receiver="")
+    yield "", _method(hook, hook.declared(*hook.parameters), receiver="")
 
 
 def missing_self_untyped(hook: Hook) -> Cases:
     """The first parameter of the hook stands where `self` belongs, without a type."""
     if hook.parameters:
         first, *others = hook.parameters
-        yield "untyped", _method(hook, hook.declared(*others), receiver=first)
+        yield "", _method(hook, hook.declared(*others), receiver=first)
 
 
 def misspelt_hook(hook: Hook) -> Cases:
@@ -111,27 +111,29 @@ def wrong_option(hook: Hook) -> Cases:
         yield name, _method(hook, hook.declared(*hook.parameters), marks=[f"hookimpl({options}).{hook.name}"])
 
 
-def stacked_property(hook: Hook) -> Cases:
-    """The mark stands above or below @property."""
-    yield "above", _method(hook, [], marks=[f"hookimpl.{hook.name}", "property"])
-    yield "below", _method(hook, [], marks=["property", f"hookimpl.{hook.name}"])
+def mark_on_property(hook: Hook) -> Cases:
+    """The mark stands above @property."""
+    yield "", _method(hook, [], marks=[f"hookimpl.{hook.name}", "property"])
 
 
-def above_classmethod(hook: Hook) -> Cases:
-    """x"""
-    yield "above", _method(hook, hook.declared(*hook.parameters), marks=[f"hookimpl.{hook.name}", "classmethod"], receiver="cls")
+def property_on_mark(hook: Hook) -> Cases:
+    """The mark stands below @property."""
+    yield "", _method(hook, [], marks=["property", f"hookimpl.{hook.name}"])
 
 
-def stacked_staticmethod(hook: Hook) -> Cases:
-    """The mark stands below or above @staticmethod."""
-    declared = hook.declared(*hook.parameters)
-    yield "below", _method(hook, declared, marks=["staticmethod", f"hookimpl.{hook.name}"], receiver="")
-    yield "above", _method(hook, declared, marks=[f"hookimpl.{hook.name}", "staticmethod"], receiver="")
+def mark_on_staticmethod(hook: Hook) -> Cases:
+    """The mark stands above @staticmethod."""
+    yield "", _method(hook, hook.declared(*hook.parameters), marks=[f"hookimpl.{hook.name}", "staticmethod"], receiver="")
+
+
+def staticmethod_on_mark(hook: Hook) -> Cases:
+    """The mark stands below @staticmethod."""
+    yield "", _method(hook, hook.declared(*hook.parameters), marks=["staticmethod", f"hookimpl.{hook.name}"], receiver="")
 
 
 def variadic(hook: Hook) -> Cases:
-    """Parameters are taken by position."""
-    yield "variadic", _method(hook, ["*given: object"])
+    """Whatever comes is taken by position."""
+    yield "", _method(hook, ["*given: object"])
 
 
 def missing_mark(hook: Hook) -> Cases:
@@ -177,7 +179,7 @@ def _method(
         hook.result if result is None else result,
         is_async=is_async,
         receiver=receiver,
-        **({} if body is None else {"body": body}),
+        body=body,
     )
 
 
@@ -197,9 +199,10 @@ IMPLEMENTING: Final[Mapping[str, Callable[[Hook], Cases]]] = {
         misspelt_hook,
         called_mark,
         wrong_option,
-        stacked_property,
-        above_classmethod,
-        stacked_staticmethod,
+        mark_on_property,
+        property_on_mark,
+        mark_on_staticmethod,
+        staticmethod_on_mark,
         variadic,
         missing_mark,
         wrong_default,

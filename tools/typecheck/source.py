@@ -1,10 +1,8 @@
 """Source text of the cases: one function each, or one line."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
-
-from .checkers import CHECKERS, Checker
 
 IMPORTS: Final = '''\
 from __future__ import annotations
@@ -37,15 +35,6 @@ from doubles import AsyncMemoryStore, Box, Counts, Folder, Inbox, Mail, MemorySt
 '''
 """What the generated files import; the names that a file does not use are left out of it."""
 
-RAISE: Final = ("raise NotImplementedError",)
-
-
-def expected(checkers: Iterable[Checker]) -> str:
-    """The comment of a line on which these checkers must report."""
-    named = [checker for checker in CHECKERS if checker in set(checkers)]
-    return f"  # expect: {' '.join(named)}" if named else ""
-
-
 def function(
     marks: Sequence[str],
     name: str,
@@ -54,12 +43,15 @@ def function(
     *,
     is_async: bool = False,
     receiver: str = "self",
-    body: Sequence[str] = RAISE,
+    body: Sequence[str] | None = None,
 ) -> list[str]:
     """A method with its decorators, indented as in a class."""
     signature = ", ".join(part for part in (receiver, *parameters) if part)
-    definition = f"{'async ' if is_async else ''}def {name}({signature}) -> {result}:"
-    return [*(f"    @{mark}" for mark in marks), f"    {definition}", *(f"        {line}" for line in body)]
+    definition = f"    {'async ' if is_async else ''}def {name}({signature}) -> {result}:"
+    decorators = [f"    @{mark}" for mark in marks]
+    if body is None:
+        return [*decorators, f"{definition} raise NotImplementedError"]
+    return [*decorators, definition, *(f"        {line}" for line in body)]
 
 
 def yielding(result: str) -> list[str]:

@@ -27,3760 +27,2033 @@ from doubles import AsyncMemoryStore, Box, Counts, Inbox, Mail, MemoryStore, Nam
 
 
 class ResolveSessionForms:
-
     @hookimpl.resolve_session
-    def takes_message(self, message: Envelope) -> str | None:
-        raise NotImplementedError
-
+    def takes_message(self, message: Envelope) -> str | None: raise NotImplementedError
     @hookimpl.resolve_session
-    async def awaits_message(self, message: Envelope) -> str | None:
-        raise NotImplementedError
-
+    async def awaits_message(self, message: Envelope) -> str | None: raise NotImplementedError
     @hookimpl.resolve_session
-    def keywords_message(self, *, message: Envelope) -> str | None:
-        raise NotImplementedError
-
+    def keywords_message(self, *, message: Envelope) -> str | None: raise NotImplementedError
     @hookimpl.resolve_session
-    async def wider_message(self, message: Envelope | str) -> str | None:
-        raise NotImplementedError
-
+    async def wider_message(self, message: Envelope | str) -> str | None: raise NotImplementedError
     @hookimpl.resolve_session
-    def takes_nothing(self) -> str | None:
-        raise NotImplementedError
-
+    def takes_nothing(self) -> str | None: raise NotImplementedError
     @hookimpl.resolve_session
-    async def awaits_nothing(self) -> str | None:
-        raise NotImplementedError
-
+    async def awaits_nothing(self) -> str | None: raise NotImplementedError
     @hookimpl.resolve_session
-    def returns_1(self, message: Envelope) -> str:
-        raise NotImplementedError
-
+    def returns_1(self, message: Envelope) -> str: raise NotImplementedError
     @hookimpl.resolve_session
-    async def awaits_returns_1(self, message: Envelope) -> str:
-        raise NotImplementedError
-
+    async def awaits_returns_1(self, message: Envelope) -> str: raise NotImplementedError
     @hookimpl.resolve_session
-    def returns_2(self, message: Envelope) -> None:
-        raise NotImplementedError
-
+    def returns_2(self, message: Envelope) -> None: raise NotImplementedError
     @hookimpl.resolve_session
-    async def awaits_returns_2(self, message: Envelope) -> None:
-        raise NotImplementedError
-
+    async def awaits_returns_2(self, message: Envelope) -> None: raise NotImplementedError
     @hookimpl.resolve_session
-    def returns_3(self, message: Envelope) -> Literal['cli']:
-        raise NotImplementedError
-
+    def returns_3(self, message: Envelope) -> Literal['cli']: raise NotImplementedError
     @hookimpl.resolve_session
-    async def awaits_returns_3(self, message: Envelope) -> Literal['cli']:
-        raise NotImplementedError
-
+    async def awaits_returns_3(self, message: Envelope) -> Literal['cli']: raise NotImplementedError
     @hookimpl(tryfirst=True).resolve_session
-    def first(self, message: Envelope) -> str | None:
-        raise NotImplementedError
-
+    def first(self, message: Envelope) -> str | None: raise NotImplementedError
     @hookimpl(trylast=True).resolve_session
-    def last(self, message: Envelope) -> str | None:
-        raise NotImplementedError
-
+    def last(self, message: Envelope) -> str | None: raise NotImplementedError
     @hookimpl(before=("memory", "guard")).resolve_session
-    def before_others(self, message: Envelope) -> str | None:
-        raise NotImplementedError
-
+    def before_others(self, message: Envelope) -> str | None: raise NotImplementedError
     @hookimpl(after=("memory",)).resolve_session
-    def after_another(self, message: Envelope) -> str | None:
-        raise NotImplementedError
-
+    def after_another(self, message: Envelope) -> str | None: raise NotImplementedError
     @hookimpl(tryfirst=True, before=("memory",)).resolve_session
-    def first_before(self, message: Envelope) -> str | None:
-        raise NotImplementedError
-
+    def first_before(self, message: Envelope) -> str | None: raise NotImplementedError
     @hookimpl(timeout=2.5).resolve_session
-    async def bounded(self, message: Envelope) -> str | None:
-        raise NotImplementedError
-
+    async def bounded(self, message: Envelope) -> str | None: raise NotImplementedError
     @hookimpl
-    def resolve_session(self, message: Envelope) -> str | None:
-        raise NotImplementedError
-
+    def resolve_session(self, message: Envelope) -> str | None: raise NotImplementedError
     @classmethod
     @hookimpl.resolve_session
-    def of_the_class(cls, message: Envelope) -> str | None:
-        raise NotImplementedError
-
+    def of_the_class(cls, message: Envelope) -> str | None: raise NotImplementedError
     @hookimpl.resolve_session
-    def all_by_name(self, **given: object) -> str | None:
-        raise NotImplementedError
-
+    @classmethod
+    def marked_of_the_class(cls, message: Envelope) -> str | None: raise NotImplementedError
     @hookimpl.resolve_session
-    def with_defaults(self, message: Envelope | None = None) -> str | None:
-        raise NotImplementedError
+    def all_by_name(self, **given: object) -> str | None: raise NotImplementedError
+    @hookimpl.resolve_session
+    def with_defaults(self, message: Envelope | None = None) -> str | None: raise NotImplementedError
 
 
 class LoadStateForms:
-
     @hookimpl.load_state
-    def takes_message_session_id(self, message: Envelope, session_id: str) -> Mapping[str, Any] | None:
-        raise NotImplementedError
-
+    def takes_message_session_id(self, message: Envelope, session_id: str) -> Mapping[str, Any] | None: raise NotImplementedError
     @hookimpl.load_state
-    async def awaits_message_session_id(self, message: Envelope, session_id: str) -> Mapping[str, Any] | None:
-        raise NotImplementedError
-
+    async def awaits_message_session_id(self, message: Envelope, session_id: str) -> Mapping[str, Any] | None: raise NotImplementedError
     @hookimpl.load_state
-    def keywords_message_session_id(self, *, message: Envelope, session_id: str) -> Mapping[str, Any] | None:
-        raise NotImplementedError
-
+    def keywords_message_session_id(self, *, message: Envelope, session_id: str) -> Mapping[str, Any] | None: raise NotImplementedError
     @hookimpl.load_state
-    async def wider_message_session_id(self, message: Envelope | str, session_id: str | bytes) -> Mapping[str, Any] | None:
-        raise NotImplementedError
-
+    async def wider_message_session_id(self, message: Envelope | str, session_id: str | bytes) -> Mapping[str, Any] | None: raise NotImplementedError
     @hookimpl.load_state
-    def reversed_message_session_id(self, session_id: str, message: Envelope) -> Mapping[str, Any] | None:
-        raise NotImplementedError
-
+    def reversed_message_session_id(self, session_id: str, message: Envelope) -> Mapping[str, Any] | None: raise NotImplementedError
     @hookimpl.load_state
-    def takes_message(self, message: Envelope) -> Mapping[str, Any] | None:
-        raise NotImplementedError
-
+    def takes_message(self, message: Envelope) -> Mapping[str, Any] | None: raise NotImplementedError
     @hookimpl.load_state
-    async def awaits_message(self, message: Envelope) -> Mapping[str, Any] | None:
-        raise NotImplementedError
-
+    async def awaits_message(self, message: Envelope) -> Mapping[str, Any] | None: raise NotImplementedError
     @hookimpl.load_state
-    def keywords_message(self, *, message: Envelope) -> Mapping[str, Any] | None:
-        raise NotImplementedError
-
+    def keywords_message(self, *, message: Envelope) -> Mapping[str, Any] | None: raise NotImplementedError
     @hookimpl.load_state
-    async def wider_message(self, message: Envelope | str) -> Mapping[str, Any] | None:
-        raise NotImplementedError
-
+    async def wider_message(self, message: Envelope | str) -> Mapping[str, Any] | None: raise NotImplementedError
     @hookimpl.load_state
-    def takes_session_id(self, session_id: str) -> Mapping[str, Any] | None:
-        raise NotImplementedError
-
+    def takes_session_id(self, session_id: str) -> Mapping[str, Any] | None: raise NotImplementedError
     @hookimpl.load_state
-    async def awaits_session_id(self, session_id: str) -> Mapping[str, Any] | None:
-        raise NotImplementedError
-
+    async def awaits_session_id(self, session_id: str) -> Mapping[str, Any] | None: raise NotImplementedError
     @hookimpl.load_state
-    def keywords_session_id(self, *, session_id: str) -> Mapping[str, Any] | None:
-        raise NotImplementedError
-
+    def keywords_session_id(self, *, session_id: str) -> Mapping[str, Any] | None: raise NotImplementedError
     @hookimpl.load_state
-    async def wider_session_id(self, session_id: str | bytes) -> Mapping[str, Any] | None:
-        raise NotImplementedError
-
+    async def wider_session_id(self, session_id: str | bytes) -> Mapping[str, Any] | None: raise NotImplementedError
     @hookimpl.load_state
-    def takes_nothing(self) -> Mapping[str, Any] | None:
-        raise NotImplementedError
-
+    def takes_nothing(self) -> Mapping[str, Any] | None: raise NotImplementedError
     @hookimpl.load_state
-    async def awaits_nothing(self) -> Mapping[str, Any] | None:
-        raise NotImplementedError
-
+    async def awaits_nothing(self) -> Mapping[str, Any] | None: raise NotImplementedError
     @hookimpl.load_state
-    def returns_1(self, message: Envelope, session_id: str) -> dict[str, Any]:
-        raise NotImplementedError
-
+    def returns_1(self, message: Envelope, session_id: str) -> dict[str, Any]: raise NotImplementedError
     @hookimpl.load_state
-    async def awaits_returns_1(self, message: Envelope, session_id: str) -> dict[str, Any]:
-        raise NotImplementedError
-
+    async def awaits_returns_1(self, message: Envelope, session_id: str) -> dict[str, Any]: raise NotImplementedError
     @hookimpl.load_state
-    def returns_2(self, message: Envelope, session_id: str) -> dict[str, int]:
-        raise NotImplementedError
-
+    def returns_2(self, message: Envelope, session_id: str) -> dict[str, int]: raise NotImplementedError
     @hookimpl.load_state
-    async def awaits_returns_2(self, message: Envelope, session_id: str) -> dict[str, int]:
-        raise NotImplementedError
-
+    async def awaits_returns_2(self, message: Envelope, session_id: str) -> dict[str, int]: raise NotImplementedError
     @hookimpl.load_state
-    def returns_3(self, message: Envelope, session_id: str) -> Counts | None:
-        raise NotImplementedError
-
+    def returns_3(self, message: Envelope, session_id: str) -> Counts | None: raise NotImplementedError
     @hookimpl.load_state
-    async def awaits_returns_3(self, message: Envelope, session_id: str) -> Counts | None:
-        raise NotImplementedError
-
+    async def awaits_returns_3(self, message: Envelope, session_id: str) -> Counts | None: raise NotImplementedError
     @hookimpl(tryfirst=True).load_state
-    def first(self, message: Envelope, session_id: str) -> Mapping[str, Any] | None:
-        raise NotImplementedError
-
+    def first(self, message: Envelope, session_id: str) -> Mapping[str, Any] | None: raise NotImplementedError
     @hookimpl(trylast=True).load_state
-    def last(self, message: Envelope, session_id: str) -> Mapping[str, Any] | None:
-        raise NotImplementedError
-
+    def last(self, message: Envelope, session_id: str) -> Mapping[str, Any] | None: raise NotImplementedError
     @hookimpl(before=("memory", "guard")).load_state
-    def before_others(self, message: Envelope, session_id: str) -> Mapping[str, Any] | None:
-        raise NotImplementedError
-
+    def before_others(self, message: Envelope, session_id: str) -> Mapping[str, Any] | None: raise NotImplementedError
     @hookimpl(after=("memory",)).load_state
-    def after_another(self, message: Envelope, session_id: str) -> Mapping[str, Any] | None:
-        raise NotImplementedError
-
+    def after_another(self, message: Envelope, session_id: str) -> Mapping[str, Any] | None: raise NotImplementedError
     @hookimpl(tryfirst=True, before=("memory",)).load_state
-    def first_before(self, message: Envelope, session_id: str) -> Mapping[str, Any] | None:
-        raise NotImplementedError
-
+    def first_before(self, message: Envelope, session_id: str) -> Mapping[str, Any] | None: raise NotImplementedError
     @hookimpl(timeout=2.5).load_state
-    async def bounded(self, message: Envelope, session_id: str) -> Mapping[str, Any] | None:
-        raise NotImplementedError
-
+    async def bounded(self, message: Envelope, session_id: str) -> Mapping[str, Any] | None: raise NotImplementedError
     @hookimpl
-    def load_state(self, message: Envelope, session_id: str) -> Mapping[str, Any] | None:
-        raise NotImplementedError
-
+    def load_state(self, message: Envelope, session_id: str) -> Mapping[str, Any] | None: raise NotImplementedError
     @classmethod
     @hookimpl.load_state
-    def of_the_class(cls, message: Envelope, session_id: str) -> Mapping[str, Any] | None:
-        raise NotImplementedError
-
+    def of_the_class(cls, message: Envelope, session_id: str) -> Mapping[str, Any] | None: raise NotImplementedError
     @hookimpl.load_state
-    def all_by_name(self, **given: object) -> Mapping[str, Any] | None:
-        raise NotImplementedError
-
+    @classmethod
+    def marked_of_the_class(cls, message: Envelope, session_id: str) -> Mapping[str, Any] | None: raise NotImplementedError
     @hookimpl.load_state
-    def with_defaults(self, message: Envelope | None = None, session_id: str | None = None) -> Mapping[str, Any] | None:
-        raise NotImplementedError
+    def all_by_name(self, **given: object) -> Mapping[str, Any] | None: raise NotImplementedError
+    @hookimpl.load_state
+    def with_defaults(self, message: Envelope | None = None, session_id: str | None = None) -> Mapping[str, Any] | None: raise NotImplementedError
 
 
 class BuildPromptForms:
-
     @hookimpl.build_prompt
-    def takes_message_session_id_state(self, message: Envelope, session_id: str, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    def takes_message_session_id_state(self, message: Envelope, session_id: str, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl.build_prompt
-    async def awaits_message_session_id_state(self, message: Envelope, session_id: str, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    async def awaits_message_session_id_state(self, message: Envelope, session_id: str, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl.build_prompt
-    def keywords_message_session_id_state(self, *, message: Envelope, session_id: str, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    def keywords_message_session_id_state(self, *, message: Envelope, session_id: str, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl.build_prompt
-    async def wider_message_session_id_state(self, message: Envelope | str, session_id: str | bytes, state: Mapping[str, Any]) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    async def wider_message_session_id_state(self, message: Envelope | str, session_id: str | bytes, state: Mapping[str, Any]) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl.build_prompt
-    def reversed_message_session_id_state(self, state: TurnState, session_id: str, message: Envelope) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    def reversed_message_session_id_state(self, state: TurnState, session_id: str, message: Envelope) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl.build_prompt
-    def takes_message_session_id(self, message: Envelope, session_id: str) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    def takes_message_session_id(self, message: Envelope, session_id: str) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl.build_prompt
-    async def awaits_message_session_id(self, message: Envelope, session_id: str) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    async def awaits_message_session_id(self, message: Envelope, session_id: str) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl.build_prompt
-    def keywords_message_session_id(self, *, message: Envelope, session_id: str) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    def keywords_message_session_id(self, *, message: Envelope, session_id: str) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl.build_prompt
-    async def wider_message_session_id(self, message: Envelope | str, session_id: str | bytes) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    async def wider_message_session_id(self, message: Envelope | str, session_id: str | bytes) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl.build_prompt
-    def reversed_message_session_id(self, session_id: str, message: Envelope) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    def reversed_message_session_id(self, session_id: str, message: Envelope) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl.build_prompt
-    def takes_message_state(self, message: Envelope, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    def takes_message_state(self, message: Envelope, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl.build_prompt
-    async def awaits_message_state(self, message: Envelope, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    async def awaits_message_state(self, message: Envelope, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl.build_prompt
-    def keywords_message_state(self, *, message: Envelope, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    def keywords_message_state(self, *, message: Envelope, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl.build_prompt
-    async def wider_message_state(self, message: Envelope | str, state: Mapping[str, Any]) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    async def wider_message_state(self, message: Envelope | str, state: Mapping[str, Any]) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl.build_prompt
-    def reversed_message_state(self, state: TurnState, message: Envelope) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    def reversed_message_state(self, state: TurnState, message: Envelope) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl.build_prompt
-    def takes_session_id_state(self, session_id: str, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    def takes_session_id_state(self, session_id: str, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl.build_prompt
-    async def awaits_session_id_state(self, session_id: str, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    async def awaits_session_id_state(self, session_id: str, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl.build_prompt
-    def keywords_session_id_state(self, *, session_id: str, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    def keywords_session_id_state(self, *, session_id: str, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl.build_prompt
-    async def wider_session_id_state(self, session_id: str | bytes, state: Mapping[str, Any]) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    async def wider_session_id_state(self, session_id: str | bytes, state: Mapping[str, Any]) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl.build_prompt
-    def reversed_session_id_state(self, state: TurnState, session_id: str) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    def reversed_session_id_state(self, state: TurnState, session_id: str) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl.build_prompt
-    def takes_message(self, message: Envelope) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    def takes_message(self, message: Envelope) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl.build_prompt
-    async def awaits_message(self, message: Envelope) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    async def awaits_message(self, message: Envelope) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl.build_prompt
-    def keywords_message(self, *, message: Envelope) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    def keywords_message(self, *, message: Envelope) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl.build_prompt
-    async def wider_message(self, message: Envelope | str) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    async def wider_message(self, message: Envelope | str) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl.build_prompt
-    def takes_session_id(self, session_id: str) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    def takes_session_id(self, session_id: str) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl.build_prompt
-    async def awaits_session_id(self, session_id: str) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    async def awaits_session_id(self, session_id: str) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl.build_prompt
-    def keywords_session_id(self, *, session_id: str) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    def keywords_session_id(self, *, session_id: str) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl.build_prompt
-    async def wider_session_id(self, session_id: str | bytes) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    async def wider_session_id(self, session_id: str | bytes) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl.build_prompt
-    def takes_state(self, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    def takes_state(self, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl.build_prompt
-    async def awaits_state(self, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    async def awaits_state(self, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl.build_prompt
-    def keywords_state(self, *, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    def keywords_state(self, *, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl.build_prompt
-    async def wider_state(self, state: Mapping[str, Any]) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    async def wider_state(self, state: Mapping[str, Any]) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl.build_prompt
-    def takes_nothing(self) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    def takes_nothing(self) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl.build_prompt
-    async def awaits_nothing(self) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    async def awaits_nothing(self) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl.build_prompt
-    def returns_1(self, message: Envelope, session_id: str, state: TurnState) -> str:
-        raise NotImplementedError
-
+    def returns_1(self, message: Envelope, session_id: str, state: TurnState) -> str: raise NotImplementedError
     @hookimpl.build_prompt
-    async def awaits_returns_1(self, message: Envelope, session_id: str, state: TurnState) -> str:
-        raise NotImplementedError
-
+    async def awaits_returns_1(self, message: Envelope, session_id: str, state: TurnState) -> str: raise NotImplementedError
     @hookimpl.build_prompt
-    def returns_2(self, message: Envelope, session_id: str, state: TurnState) -> list[str]:
-        raise NotImplementedError
-
+    def returns_2(self, message: Envelope, session_id: str, state: TurnState) -> list[str]: raise NotImplementedError
     @hookimpl.build_prompt
-    async def awaits_returns_2(self, message: Envelope, session_id: str, state: TurnState) -> list[str]:
-        raise NotImplementedError
-
+    async def awaits_returns_2(self, message: Envelope, session_id: str, state: TurnState) -> list[str]: raise NotImplementedError
     @hookimpl.build_prompt
-    def returns_3(self, message: Envelope, session_id: str, state: TurnState) -> list[UserContent]:
-        raise NotImplementedError
-
+    def returns_3(self, message: Envelope, session_id: str, state: TurnState) -> list[UserContent]: raise NotImplementedError
     @hookimpl.build_prompt
-    async def awaits_returns_3(self, message: Envelope, session_id: str, state: TurnState) -> list[UserContent]:
-        raise NotImplementedError
-
+    async def awaits_returns_3(self, message: Envelope, session_id: str, state: TurnState) -> list[UserContent]: raise NotImplementedError
     @hookimpl.build_prompt
-    def returns_4(self, message: Envelope, session_id: str, state: TurnState) -> list[dict[str, Any]]:
-        raise NotImplementedError
-
+    def returns_4(self, message: Envelope, session_id: str, state: TurnState) -> list[dict[str, Any]]: raise NotImplementedError
     @hookimpl.build_prompt
-    async def awaits_returns_4(self, message: Envelope, session_id: str, state: TurnState) -> list[dict[str, Any]]:
-        raise NotImplementedError
-
+    async def awaits_returns_4(self, message: Envelope, session_id: str, state: TurnState) -> list[dict[str, Any]]: raise NotImplementedError
     @hookimpl.build_prompt
-    def returns_5(self, message: Envelope, session_id: str, state: TurnState) -> list[republic.Image] | None:
-        raise NotImplementedError
-
+    def returns_5(self, message: Envelope, session_id: str, state: TurnState) -> list[republic.Image] | None: raise NotImplementedError
     @hookimpl.build_prompt
-    async def awaits_returns_5(self, message: Envelope, session_id: str, state: TurnState) -> list[republic.Image] | None:
-        raise NotImplementedError
-
+    async def awaits_returns_5(self, message: Envelope, session_id: str, state: TurnState) -> list[republic.Image] | None: raise NotImplementedError
     @hookimpl(tryfirst=True).build_prompt
-    def first(self, message: Envelope, session_id: str, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    def first(self, message: Envelope, session_id: str, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl(trylast=True).build_prompt
-    def last(self, message: Envelope, session_id: str, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    def last(self, message: Envelope, session_id: str, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl(before=("memory", "guard")).build_prompt
-    def before_others(self, message: Envelope, session_id: str, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    def before_others(self, message: Envelope, session_id: str, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl(after=("memory",)).build_prompt
-    def after_another(self, message: Envelope, session_id: str, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    def after_another(self, message: Envelope, session_id: str, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl(tryfirst=True, before=("memory",)).build_prompt
-    def first_before(self, message: Envelope, session_id: str, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    def first_before(self, message: Envelope, session_id: str, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl(timeout=2.5).build_prompt
-    async def bounded(self, message: Envelope, session_id: str, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    async def bounded(self, message: Envelope, session_id: str, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl
-    def build_prompt(self, message: Envelope, session_id: str, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    def build_prompt(self, message: Envelope, session_id: str, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @classmethod
     @hookimpl.build_prompt
-    def of_the_class(cls, message: Envelope, session_id: str, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    def of_the_class(cls, message: Envelope, session_id: str, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl.build_prompt
-    def all_by_name(self, **given: object) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
-
+    @classmethod
+    def marked_of_the_class(cls, message: Envelope, session_id: str, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl.build_prompt
-    def with_defaults(self, message: Envelope | None = None, session_id: str | None = None, state: TurnState | None = None) -> Sequence[UserContent] | LegacyPrompt | None:
-        raise NotImplementedError
+    def all_by_name(self, **given: object) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
+    @hookimpl.build_prompt
+    def with_defaults(self, message: Envelope | None = None, session_id: str | None = None, state: TurnState | None = None) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
 
 
 class RunModelForms:
-
     @hookimpl.run_model
-    def takes_prompt_session_id_state(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> str | None:
-        raise NotImplementedError
-
+    def takes_prompt_session_id_state(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> str | None: raise NotImplementedError
     @hookimpl.run_model
-    async def awaits_prompt_session_id_state(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> str | None:
-        raise NotImplementedError
-
+    async def awaits_prompt_session_id_state(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> str | None: raise NotImplementedError
     @hookimpl.run_model
-    def keywords_prompt_session_id_state(self, *, prompt: LegacyPrompt, session_id: str, state: TurnState) -> str | None:
-        raise NotImplementedError
-
+    def keywords_prompt_session_id_state(self, *, prompt: LegacyPrompt, session_id: str, state: TurnState) -> str | None: raise NotImplementedError
     @hookimpl.run_model
-    async def wider_prompt_session_id_state(self, prompt: str | list[dict[str, Any]] | None, session_id: str | bytes, state: Mapping[str, Any]) -> str | None:
-        raise NotImplementedError
-
+    async def wider_prompt_session_id_state(self, prompt: str | list[dict[str, Any]] | None, session_id: str | bytes, state: Mapping[str, Any]) -> str | None: raise NotImplementedError
     @hookimpl.run_model
-    def reversed_prompt_session_id_state(self, state: TurnState, session_id: str, prompt: LegacyPrompt) -> str | None:
-        raise NotImplementedError
-
+    def reversed_prompt_session_id_state(self, state: TurnState, session_id: str, prompt: LegacyPrompt) -> str | None: raise NotImplementedError
     @hookimpl.run_model
-    def takes_prompt_session_id(self, prompt: LegacyPrompt, session_id: str) -> str | None:
-        raise NotImplementedError
-
+    def takes_prompt_session_id(self, prompt: LegacyPrompt, session_id: str) -> str | None: raise NotImplementedError
     @hookimpl.run_model
-    async def awaits_prompt_session_id(self, prompt: LegacyPrompt, session_id: str) -> str | None:
-        raise NotImplementedError
-
+    async def awaits_prompt_session_id(self, prompt: LegacyPrompt, session_id: str) -> str | None: raise NotImplementedError
     @hookimpl.run_model
-    def keywords_prompt_session_id(self, *, prompt: LegacyPrompt, session_id: str) -> str | None:
-        raise NotImplementedError
-
+    def keywords_prompt_session_id(self, *, prompt: LegacyPrompt, session_id: str) -> str | None: raise NotImplementedError
     @hookimpl.run_model
-    async def wider_prompt_session_id(self, prompt: str | list[dict[str, Any]] | None, session_id: str | bytes) -> str | None:
-        raise NotImplementedError
-
+    async def wider_prompt_session_id(self, prompt: str | list[dict[str, Any]] | None, session_id: str | bytes) -> str | None: raise NotImplementedError
     @hookimpl.run_model
-    def reversed_prompt_session_id(self, session_id: str, prompt: LegacyPrompt) -> str | None:
-        raise NotImplementedError
-
+    def reversed_prompt_session_id(self, session_id: str, prompt: LegacyPrompt) -> str | None: raise NotImplementedError
     @hookimpl.run_model
-    def takes_prompt_state(self, prompt: LegacyPrompt, state: TurnState) -> str | None:
-        raise NotImplementedError
-
+    def takes_prompt_state(self, prompt: LegacyPrompt, state: TurnState) -> str | None: raise NotImplementedError
     @hookimpl.run_model
-    async def awaits_prompt_state(self, prompt: LegacyPrompt, state: TurnState) -> str | None:
-        raise NotImplementedError
-
+    async def awaits_prompt_state(self, prompt: LegacyPrompt, state: TurnState) -> str | None: raise NotImplementedError
     @hookimpl.run_model
-    def keywords_prompt_state(self, *, prompt: LegacyPrompt, state: TurnState) -> str | None:
-        raise NotImplementedError
-
+    def keywords_prompt_state(self, *, prompt: LegacyPrompt, state: TurnState) -> str | None: raise NotImplementedError
     @hookimpl.run_model
-    async def wider_prompt_state(self, prompt: str | list[dict[str, Any]] | None, state: Mapping[str, Any]) -> str | None:
-        raise NotImplementedError
-
+    async def wider_prompt_state(self, prompt: str | list[dict[str, Any]] | None, state: Mapping[str, Any]) -> str | None: raise NotImplementedError
     @hookimpl.run_model
-    def reversed_prompt_state(self, state: TurnState, prompt: LegacyPrompt) -> str | None:
-        raise NotImplementedError
-
+    def reversed_prompt_state(self, state: TurnState, prompt: LegacyPrompt) -> str | None: raise NotImplementedError
     @hookimpl.run_model
-    def takes_session_id_state(self, session_id: str, state: TurnState) -> str | None:
-        raise NotImplementedError
-
+    def takes_session_id_state(self, session_id: str, state: TurnState) -> str | None: raise NotImplementedError
     @hookimpl.run_model
-    async def awaits_session_id_state(self, session_id: str, state: TurnState) -> str | None:
-        raise NotImplementedError
-
+    async def awaits_session_id_state(self, session_id: str, state: TurnState) -> str | None: raise NotImplementedError
     @hookimpl.run_model
-    def keywords_session_id_state(self, *, session_id: str, state: TurnState) -> str | None:
-        raise NotImplementedError
-
+    def keywords_session_id_state(self, *, session_id: str, state: TurnState) -> str | None: raise NotImplementedError
     @hookimpl.run_model
-    async def wider_session_id_state(self, session_id: str | bytes, state: Mapping[str, Any]) -> str | None:
-        raise NotImplementedError
-
+    async def wider_session_id_state(self, session_id: str | bytes, state: Mapping[str, Any]) -> str | None: raise NotImplementedError
     @hookimpl.run_model
-    def reversed_session_id_state(self, state: TurnState, session_id: str) -> str | None:
-        raise NotImplementedError
-
+    def reversed_session_id_state(self, state: TurnState, session_id: str) -> str | None: raise NotImplementedError
     @hookimpl.run_model
-    def takes_prompt(self, prompt: LegacyPrompt) -> str | None:
-        raise NotImplementedError
-
+    def takes_prompt(self, prompt: LegacyPrompt) -> str | None: raise NotImplementedError
     @hookimpl.run_model
-    async def awaits_prompt(self, prompt: LegacyPrompt) -> str | None:
-        raise NotImplementedError
-
+    async def awaits_prompt(self, prompt: LegacyPrompt) -> str | None: raise NotImplementedError
     @hookimpl.run_model
-    def keywords_prompt(self, *, prompt: LegacyPrompt) -> str | None:
-        raise NotImplementedError
-
+    def keywords_prompt(self, *, prompt: LegacyPrompt) -> str | None: raise NotImplementedError
     @hookimpl.run_model
-    async def wider_prompt(self, prompt: str | list[dict[str, Any]] | None) -> str | None:
-        raise NotImplementedError
-
+    async def wider_prompt(self, prompt: str | list[dict[str, Any]] | None) -> str | None: raise NotImplementedError
     @hookimpl.run_model
-    def takes_session_id(self, session_id: str) -> str | None:
-        raise NotImplementedError
-
+    def takes_session_id(self, session_id: str) -> str | None: raise NotImplementedError
     @hookimpl.run_model
-    async def awaits_session_id(self, session_id: str) -> str | None:
-        raise NotImplementedError
-
+    async def awaits_session_id(self, session_id: str) -> str | None: raise NotImplementedError
     @hookimpl.run_model
-    def keywords_session_id(self, *, session_id: str) -> str | None:
-        raise NotImplementedError
-
+    def keywords_session_id(self, *, session_id: str) -> str | None: raise NotImplementedError
     @hookimpl.run_model
-    async def wider_session_id(self, session_id: str | bytes) -> str | None:
-        raise NotImplementedError
-
+    async def wider_session_id(self, session_id: str | bytes) -> str | None: raise NotImplementedError
     @hookimpl.run_model
-    def takes_state(self, state: TurnState) -> str | None:
-        raise NotImplementedError
-
+    def takes_state(self, state: TurnState) -> str | None: raise NotImplementedError
     @hookimpl.run_model
-    async def awaits_state(self, state: TurnState) -> str | None:
-        raise NotImplementedError
-
+    async def awaits_state(self, state: TurnState) -> str | None: raise NotImplementedError
     @hookimpl.run_model
-    def keywords_state(self, *, state: TurnState) -> str | None:
-        raise NotImplementedError
-
+    def keywords_state(self, *, state: TurnState) -> str | None: raise NotImplementedError
     @hookimpl.run_model
-    async def wider_state(self, state: Mapping[str, Any]) -> str | None:
-        raise NotImplementedError
-
+    async def wider_state(self, state: Mapping[str, Any]) -> str | None: raise NotImplementedError
     @hookimpl.run_model
-    def takes_nothing(self) -> str | None:
-        raise NotImplementedError
-
+    def takes_nothing(self) -> str | None: raise NotImplementedError
     @hookimpl.run_model
-    async def awaits_nothing(self) -> str | None:
-        raise NotImplementedError
-
+    async def awaits_nothing(self) -> str | None: raise NotImplementedError
     @hookimpl.run_model
-    def returns_1(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> str:
-        raise NotImplementedError
-
+    def returns_1(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> str: raise NotImplementedError
     @hookimpl.run_model
-    async def awaits_returns_1(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> str:
-        raise NotImplementedError
-
+    async def awaits_returns_1(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> str: raise NotImplementedError
     @hookimpl.run_model
-    def returns_2(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> None:
-        raise NotImplementedError
-
+    def returns_2(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> None: raise NotImplementedError
     @hookimpl.run_model
-    async def awaits_returns_2(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> None:
-        raise NotImplementedError
-
+    async def awaits_returns_2(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> None: raise NotImplementedError
     @hookimpl(tryfirst=True).run_model
-    def first(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> str | None:
-        raise NotImplementedError
-
+    def first(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> str | None: raise NotImplementedError
     @hookimpl(trylast=True).run_model
-    def last(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> str | None:
-        raise NotImplementedError
-
+    def last(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> str | None: raise NotImplementedError
     @hookimpl(before=("memory", "guard")).run_model
-    def before_others(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> str | None:
-        raise NotImplementedError
-
+    def before_others(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> str | None: raise NotImplementedError
     @hookimpl(after=("memory",)).run_model
-    def after_another(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> str | None:
-        raise NotImplementedError
-
+    def after_another(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> str | None: raise NotImplementedError
     @hookimpl(tryfirst=True, before=("memory",)).run_model
-    def first_before(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> str | None:
-        raise NotImplementedError
-
+    def first_before(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> str | None: raise NotImplementedError
     @hookimpl(timeout=2.5).run_model
-    async def bounded(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> str | None:
-        raise NotImplementedError
-
+    async def bounded(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> str | None: raise NotImplementedError
     @hookimpl
-    def run_model(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> str | None:
-        raise NotImplementedError
-
+    def run_model(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> str | None: raise NotImplementedError
     @classmethod
     @hookimpl.run_model
-    def of_the_class(cls, prompt: LegacyPrompt, session_id: str, state: TurnState) -> str | None:
-        raise NotImplementedError
-
+    def of_the_class(cls, prompt: LegacyPrompt, session_id: str, state: TurnState) -> str | None: raise NotImplementedError
     @hookimpl.run_model
-    def all_by_name(self, **given: object) -> str | None:
-        raise NotImplementedError
-
+    @classmethod
+    def marked_of_the_class(cls, prompt: LegacyPrompt, session_id: str, state: TurnState) -> str | None: raise NotImplementedError
     @hookimpl.run_model
-    def with_defaults(self, prompt: LegacyPrompt | None = None, session_id: str | None = None, state: TurnState | None = None) -> str | None:
-        raise NotImplementedError
+    def all_by_name(self, **given: object) -> str | None: raise NotImplementedError
+    @hookimpl.run_model
+    def with_defaults(self, prompt: LegacyPrompt | None = None, session_id: str | None = None, state: TurnState | None = None) -> str | None: raise NotImplementedError
 
 
 class RunModelStreamForms:
-
     @hookimpl.run_model_stream
-    def takes_prompt_session_id_state(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    def takes_prompt_session_id_state(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl.run_model_stream
-    async def awaits_prompt_session_id_state(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    async def awaits_prompt_session_id_state(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl.run_model_stream
-    def keywords_prompt_session_id_state(self, *, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    def keywords_prompt_session_id_state(self, *, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl.run_model_stream
-    async def wider_prompt_session_id_state(self, prompt: str | list[dict[str, Any]] | None, session_id: str | bytes, state: Mapping[str, Any]) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    async def wider_prompt_session_id_state(self, prompt: str | list[dict[str, Any]] | None, session_id: str | bytes, state: Mapping[str, Any]) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl.run_model_stream
-    def reversed_prompt_session_id_state(self, state: TurnState, session_id: str, prompt: LegacyPrompt) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    def reversed_prompt_session_id_state(self, state: TurnState, session_id: str, prompt: LegacyPrompt) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl.run_model_stream
-    def takes_prompt_session_id(self, prompt: LegacyPrompt, session_id: str) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    def takes_prompt_session_id(self, prompt: LegacyPrompt, session_id: str) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl.run_model_stream
-    async def awaits_prompt_session_id(self, prompt: LegacyPrompt, session_id: str) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    async def awaits_prompt_session_id(self, prompt: LegacyPrompt, session_id: str) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl.run_model_stream
-    def keywords_prompt_session_id(self, *, prompt: LegacyPrompt, session_id: str) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    def keywords_prompt_session_id(self, *, prompt: LegacyPrompt, session_id: str) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl.run_model_stream
-    async def wider_prompt_session_id(self, prompt: str | list[dict[str, Any]] | None, session_id: str | bytes) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    async def wider_prompt_session_id(self, prompt: str | list[dict[str, Any]] | None, session_id: str | bytes) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl.run_model_stream
-    def reversed_prompt_session_id(self, session_id: str, prompt: LegacyPrompt) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    def reversed_prompt_session_id(self, session_id: str, prompt: LegacyPrompt) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl.run_model_stream
-    def takes_prompt_state(self, prompt: LegacyPrompt, state: TurnState) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    def takes_prompt_state(self, prompt: LegacyPrompt, state: TurnState) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl.run_model_stream
-    async def awaits_prompt_state(self, prompt: LegacyPrompt, state: TurnState) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    async def awaits_prompt_state(self, prompt: LegacyPrompt, state: TurnState) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl.run_model_stream
-    def keywords_prompt_state(self, *, prompt: LegacyPrompt, state: TurnState) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    def keywords_prompt_state(self, *, prompt: LegacyPrompt, state: TurnState) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl.run_model_stream
-    async def wider_prompt_state(self, prompt: str | list[dict[str, Any]] | None, state: Mapping[str, Any]) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    async def wider_prompt_state(self, prompt: str | list[dict[str, Any]] | None, state: Mapping[str, Any]) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl.run_model_stream
-    def reversed_prompt_state(self, state: TurnState, prompt: LegacyPrompt) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    def reversed_prompt_state(self, state: TurnState, prompt: LegacyPrompt) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl.run_model_stream
-    def takes_session_id_state(self, session_id: str, state: TurnState) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    def takes_session_id_state(self, session_id: str, state: TurnState) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl.run_model_stream
-    async def awaits_session_id_state(self, session_id: str, state: TurnState) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    async def awaits_session_id_state(self, session_id: str, state: TurnState) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl.run_model_stream
-    def keywords_session_id_state(self, *, session_id: str, state: TurnState) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    def keywords_session_id_state(self, *, session_id: str, state: TurnState) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl.run_model_stream
-    async def wider_session_id_state(self, session_id: str | bytes, state: Mapping[str, Any]) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    async def wider_session_id_state(self, session_id: str | bytes, state: Mapping[str, Any]) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl.run_model_stream
-    def reversed_session_id_state(self, state: TurnState, session_id: str) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    def reversed_session_id_state(self, state: TurnState, session_id: str) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl.run_model_stream
-    def takes_prompt(self, prompt: LegacyPrompt) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    def takes_prompt(self, prompt: LegacyPrompt) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl.run_model_stream
-    async def awaits_prompt(self, prompt: LegacyPrompt) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    async def awaits_prompt(self, prompt: LegacyPrompt) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl.run_model_stream
-    def keywords_prompt(self, *, prompt: LegacyPrompt) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    def keywords_prompt(self, *, prompt: LegacyPrompt) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl.run_model_stream
-    async def wider_prompt(self, prompt: str | list[dict[str, Any]] | None) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    async def wider_prompt(self, prompt: str | list[dict[str, Any]] | None) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl.run_model_stream
-    def takes_session_id(self, session_id: str) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    def takes_session_id(self, session_id: str) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl.run_model_stream
-    async def awaits_session_id(self, session_id: str) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    async def awaits_session_id(self, session_id: str) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl.run_model_stream
-    def keywords_session_id(self, *, session_id: str) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    def keywords_session_id(self, *, session_id: str) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl.run_model_stream
-    async def wider_session_id(self, session_id: str | bytes) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    async def wider_session_id(self, session_id: str | bytes) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl.run_model_stream
-    def takes_state(self, state: TurnState) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    def takes_state(self, state: TurnState) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl.run_model_stream
-    async def awaits_state(self, state: TurnState) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    async def awaits_state(self, state: TurnState) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl.run_model_stream
-    def keywords_state(self, *, state: TurnState) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    def keywords_state(self, *, state: TurnState) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl.run_model_stream
-    async def wider_state(self, state: Mapping[str, Any]) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    async def wider_state(self, state: Mapping[str, Any]) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl.run_model_stream
-    def takes_nothing(self) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    def takes_nothing(self) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl.run_model_stream
-    async def awaits_nothing(self) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    async def awaits_nothing(self) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl.run_model_stream
-    def returns_1(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> EventStream:
-        raise NotImplementedError
-
+    def returns_1(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> EventStream: raise NotImplementedError
     @hookimpl.run_model_stream
-    async def awaits_returns_1(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> EventStream:
-        raise NotImplementedError
-
+    async def awaits_returns_1(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> EventStream: raise NotImplementedError
     @hookimpl.run_model_stream
-    def returns_2(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncStreamEvents:
-        raise NotImplementedError
-
+    def returns_2(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncStreamEvents: raise NotImplementedError
     @hookimpl.run_model_stream
-    async def awaits_returns_2(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncStreamEvents:
-        raise NotImplementedError
-
+    async def awaits_returns_2(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncStreamEvents: raise NotImplementedError
     @hookimpl.run_model_stream
-    def returns_3(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncIterator[TextDelta]:
-        raise NotImplementedError
-
+    def returns_3(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncIterator[TextDelta]: raise NotImplementedError
     @hookimpl.run_model_stream
-    async def awaits_returns_3(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncIterator[TextDelta]:
-        raise NotImplementedError
-
+    async def awaits_returns_3(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncIterator[TextDelta]: raise NotImplementedError
     @hookimpl.run_model_stream
-    def returns_4(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncGenerator[StreamEvent, None] | None:
-        raise NotImplementedError
-
+    def returns_4(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncGenerator[StreamEvent, None] | None: raise NotImplementedError
     @hookimpl.run_model_stream
-    async def awaits_returns_4(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncGenerator[StreamEvent, None] | None:
-        raise NotImplementedError
-
+    async def awaits_returns_4(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncGenerator[StreamEvent, None] | None: raise NotImplementedError
     @hookimpl.run_model_stream
     async def yields_1(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncIterator[TextDelta]:
         for item in list[TextDelta]():
             yield item
-
     @hookimpl.run_model_stream
     async def yields_2(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncGenerator[StreamEvent, None]:
         for item in list[StreamEvent]():
             yield item
-
     @hookimpl(tryfirst=True).run_model_stream
-    def first(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    def first(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl(trylast=True).run_model_stream
-    def last(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    def last(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl(before=("memory", "guard")).run_model_stream
-    def before_others(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    def before_others(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl(after=("memory",)).run_model_stream
-    def after_another(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    def after_another(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl(tryfirst=True, before=("memory",)).run_model_stream
-    def first_before(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    def first_before(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl(timeout=2.5).run_model_stream
-    async def bounded(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    async def bounded(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl
-    def run_model_stream(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    def run_model_stream(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @classmethod
     @hookimpl.run_model_stream
-    def of_the_class(cls, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    def of_the_class(cls, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl.run_model_stream
-    def all_by_name(self, **given: object) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
-
+    @classmethod
+    def marked_of_the_class(cls, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl.run_model_stream
-    def with_defaults(self, prompt: LegacyPrompt | None = None, session_id: str | None = None, state: TurnState | None = None) -> AsyncIterable[StreamEvent] | None:
-        raise NotImplementedError
+    def all_by_name(self, **given: object) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
+    @hookimpl.run_model_stream
+    def with_defaults(self, prompt: LegacyPrompt | None = None, session_id: str | None = None, state: TurnState | None = None) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
 
 
 class ContinuePromptForms:
-
     @hookimpl.continue_prompt
-    def takes_prompt_tape_state(self, prompt: LegacyPrompt | None, tape: Tape, state: StreamState) -> str | None:
-        raise NotImplementedError
-
+    def takes_prompt_tape_state(self, prompt: LegacyPrompt | None, tape: Tape, state: StreamState) -> str | None: raise NotImplementedError
     @hookimpl.continue_prompt
-    async def awaits_prompt_tape_state(self, prompt: LegacyPrompt | None, tape: Tape, state: StreamState) -> str | None:
-        raise NotImplementedError
-
+    async def awaits_prompt_tape_state(self, prompt: LegacyPrompt | None, tape: Tape, state: StreamState) -> str | None: raise NotImplementedError
     @hookimpl.continue_prompt
-    def keywords_prompt_tape_state(self, *, prompt: LegacyPrompt | None, tape: Tape, state: StreamState) -> str | None:
-        raise NotImplementedError
-
+    def keywords_prompt_tape_state(self, *, prompt: LegacyPrompt | None, tape: Tape, state: StreamState) -> str | None: raise NotImplementedError
     @hookimpl.continue_prompt
-    async def wider_prompt_tape_state(self, prompt: object, tape: Named, state: StreamState | None) -> str | None:
-        raise NotImplementedError
-
+    async def wider_prompt_tape_state(self, prompt: object, tape: Named, state: StreamState | None) -> str | None: raise NotImplementedError
     @hookimpl.continue_prompt
-    def reversed_prompt_tape_state(self, state: StreamState, tape: Tape, prompt: LegacyPrompt | None) -> str | None:
-        raise NotImplementedError
-
+    def reversed_prompt_tape_state(self, state: StreamState, tape: Tape, prompt: LegacyPrompt | None) -> str | None: raise NotImplementedError
     @hookimpl.continue_prompt
-    def takes_prompt_tape(self, prompt: LegacyPrompt | None, tape: Tape) -> str | None:
-        raise NotImplementedError
-
+    def takes_prompt_tape(self, prompt: LegacyPrompt | None, tape: Tape) -> str | None: raise NotImplementedError
     @hookimpl.continue_prompt
-    async def awaits_prompt_tape(self, prompt: LegacyPrompt | None, tape: Tape) -> str | None:
-        raise NotImplementedError
-
+    async def awaits_prompt_tape(self, prompt: LegacyPrompt | None, tape: Tape) -> str | None: raise NotImplementedError
     @hookimpl.continue_prompt
-    def keywords_prompt_tape(self, *, prompt: LegacyPrompt | None, tape: Tape) -> str | None:
-        raise NotImplementedError
-
+    def keywords_prompt_tape(self, *, prompt: LegacyPrompt | None, tape: Tape) -> str | None: raise NotImplementedError
     @hookimpl.continue_prompt
-    async def wider_prompt_tape(self, prompt: object, tape: Named) -> str | None:
-        raise NotImplementedError
-
+    async def wider_prompt_tape(self, prompt: object, tape: Named) -> str | None: raise NotImplementedError
     @hookimpl.continue_prompt
-    def reversed_prompt_tape(self, tape: Tape, prompt: LegacyPrompt | None) -> str | None:
-        raise NotImplementedError
-
+    def reversed_prompt_tape(self, tape: Tape, prompt: LegacyPrompt | None) -> str | None: raise NotImplementedError
     @hookimpl.continue_prompt
-    def takes_prompt_state(self, prompt: LegacyPrompt | None, state: StreamState) -> str | None:
-        raise NotImplementedError
-
+    def takes_prompt_state(self, prompt: LegacyPrompt | None, state: StreamState) -> str | None: raise NotImplementedError
     @hookimpl.continue_prompt
-    async def awaits_prompt_state(self, prompt: LegacyPrompt | None, state: StreamState) -> str | None:
-        raise NotImplementedError
-
+    async def awaits_prompt_state(self, prompt: LegacyPrompt | None, state: StreamState) -> str | None: raise NotImplementedError
     @hookimpl.continue_prompt
-    def keywords_prompt_state(self, *, prompt: LegacyPrompt | None, state: StreamState) -> str | None:
-        raise NotImplementedError
-
+    def keywords_prompt_state(self, *, prompt: LegacyPrompt | None, state: StreamState) -> str | None: raise NotImplementedError
     @hookimpl.continue_prompt
-    async def wider_prompt_state(self, prompt: object, state: StreamState | None) -> str | None:
-        raise NotImplementedError
-
+    async def wider_prompt_state(self, prompt: object, state: StreamState | None) -> str | None: raise NotImplementedError
     @hookimpl.continue_prompt
-    def reversed_prompt_state(self, state: StreamState, prompt: LegacyPrompt | None) -> str | None:
-        raise NotImplementedError
-
+    def reversed_prompt_state(self, state: StreamState, prompt: LegacyPrompt | None) -> str | None: raise NotImplementedError
     @hookimpl.continue_prompt
-    def takes_tape_state(self, tape: Tape, state: StreamState) -> str | None:
-        raise NotImplementedError
-
+    def takes_tape_state(self, tape: Tape, state: StreamState) -> str | None: raise NotImplementedError
     @hookimpl.continue_prompt
-    async def awaits_tape_state(self, tape: Tape, state: StreamState) -> str | None:
-        raise NotImplementedError
-
+    async def awaits_tape_state(self, tape: Tape, state: StreamState) -> str | None: raise NotImplementedError
     @hookimpl.continue_prompt
-    def keywords_tape_state(self, *, tape: Tape, state: StreamState) -> str | None:
-        raise NotImplementedError
-
+    def keywords_tape_state(self, *, tape: Tape, state: StreamState) -> str | None: raise NotImplementedError
     @hookimpl.continue_prompt
-    async def wider_tape_state(self, tape: Named, state: StreamState | None) -> str | None:
-        raise NotImplementedError
-
+    async def wider_tape_state(self, tape: Named, state: StreamState | None) -> str | None: raise NotImplementedError
     @hookimpl.continue_prompt
-    def reversed_tape_state(self, state: StreamState, tape: Tape) -> str | None:
-        raise NotImplementedError
-
+    def reversed_tape_state(self, state: StreamState, tape: Tape) -> str | None: raise NotImplementedError
     @hookimpl.continue_prompt
-    def takes_prompt(self, prompt: LegacyPrompt | None) -> str | None:
-        raise NotImplementedError
-
+    def takes_prompt(self, prompt: LegacyPrompt | None) -> str | None: raise NotImplementedError
     @hookimpl.continue_prompt
-    async def awaits_prompt(self, prompt: LegacyPrompt | None) -> str | None:
-        raise NotImplementedError
-
+    async def awaits_prompt(self, prompt: LegacyPrompt | None) -> str | None: raise NotImplementedError
     @hookimpl.continue_prompt
-    def keywords_prompt(self, *, prompt: LegacyPrompt | None) -> str | None:
-        raise NotImplementedError
-
+    def keywords_prompt(self, *, prompt: LegacyPrompt | None) -> str | None: raise NotImplementedError
     @hookimpl.continue_prompt
-    async def wider_prompt(self, prompt: object) -> str | None:
-        raise NotImplementedError
-
+    async def wider_prompt(self, prompt: object) -> str | None: raise NotImplementedError
     @hookimpl.continue_prompt
-    def takes_tape(self, tape: Tape) -> str | None:
-        raise NotImplementedError
-
+    def takes_tape(self, tape: Tape) -> str | None: raise NotImplementedError
     @hookimpl.continue_prompt
-    async def awaits_tape(self, tape: Tape) -> str | None:
-        raise NotImplementedError
-
+    async def awaits_tape(self, tape: Tape) -> str | None: raise NotImplementedError
     @hookimpl.continue_prompt
-    def keywords_tape(self, *, tape: Tape) -> str | None:
-        raise NotImplementedError
-
+    def keywords_tape(self, *, tape: Tape) -> str | None: raise NotImplementedError
     @hookimpl.continue_prompt
-    async def wider_tape(self, tape: Named) -> str | None:
-        raise NotImplementedError
-
+    async def wider_tape(self, tape: Named) -> str | None: raise NotImplementedError
     @hookimpl.continue_prompt
-    def takes_state(self, state: StreamState) -> str | None:
-        raise NotImplementedError
-
+    def takes_state(self, state: StreamState) -> str | None: raise NotImplementedError
     @hookimpl.continue_prompt
-    async def awaits_state(self, state: StreamState) -> str | None:
-        raise NotImplementedError
-
+    async def awaits_state(self, state: StreamState) -> str | None: raise NotImplementedError
     @hookimpl.continue_prompt
-    def keywords_state(self, *, state: StreamState) -> str | None:
-        raise NotImplementedError
-
+    def keywords_state(self, *, state: StreamState) -> str | None: raise NotImplementedError
     @hookimpl.continue_prompt
-    async def wider_state(self, state: StreamState | None) -> str | None:
-        raise NotImplementedError
-
+    async def wider_state(self, state: StreamState | None) -> str | None: raise NotImplementedError
     @hookimpl.continue_prompt
-    def takes_nothing(self) -> str | None:
-        raise NotImplementedError
-
+    def takes_nothing(self) -> str | None: raise NotImplementedError
     @hookimpl.continue_prompt
-    async def awaits_nothing(self) -> str | None:
-        raise NotImplementedError
-
+    async def awaits_nothing(self) -> str | None: raise NotImplementedError
     @hookimpl.continue_prompt
-    def returns_1(self, prompt: LegacyPrompt | None, tape: Tape, state: StreamState) -> str:
-        raise NotImplementedError
-
+    def returns_1(self, prompt: LegacyPrompt | None, tape: Tape, state: StreamState) -> str: raise NotImplementedError
     @hookimpl.continue_prompt
-    async def awaits_returns_1(self, prompt: LegacyPrompt | None, tape: Tape, state: StreamState) -> str:
-        raise NotImplementedError
-
+    async def awaits_returns_1(self, prompt: LegacyPrompt | None, tape: Tape, state: StreamState) -> str: raise NotImplementedError
     @hookimpl.continue_prompt
-    def returns_2(self, prompt: LegacyPrompt | None, tape: Tape, state: StreamState) -> None:
-        raise NotImplementedError
-
+    def returns_2(self, prompt: LegacyPrompt | None, tape: Tape, state: StreamState) -> None: raise NotImplementedError
     @hookimpl.continue_prompt
-    async def awaits_returns_2(self, prompt: LegacyPrompt | None, tape: Tape, state: StreamState) -> None:
-        raise NotImplementedError
-
+    async def awaits_returns_2(self, prompt: LegacyPrompt | None, tape: Tape, state: StreamState) -> None: raise NotImplementedError
     @hookimpl(tryfirst=True).continue_prompt
-    def first(self, prompt: LegacyPrompt | None, tape: Tape, state: StreamState) -> str | None:
-        raise NotImplementedError
-
+    def first(self, prompt: LegacyPrompt | None, tape: Tape, state: StreamState) -> str | None: raise NotImplementedError
     @hookimpl(trylast=True).continue_prompt
-    def last(self, prompt: LegacyPrompt | None, tape: Tape, state: StreamState) -> str | None:
-        raise NotImplementedError
-
+    def last(self, prompt: LegacyPrompt | None, tape: Tape, state: StreamState) -> str | None: raise NotImplementedError
     @hookimpl(before=("memory", "guard")).continue_prompt
-    def before_others(self, prompt: LegacyPrompt | None, tape: Tape, state: StreamState) -> str | None:
-        raise NotImplementedError
-
+    def before_others(self, prompt: LegacyPrompt | None, tape: Tape, state: StreamState) -> str | None: raise NotImplementedError
     @hookimpl(after=("memory",)).continue_prompt
-    def after_another(self, prompt: LegacyPrompt | None, tape: Tape, state: StreamState) -> str | None:
-        raise NotImplementedError
-
+    def after_another(self, prompt: LegacyPrompt | None, tape: Tape, state: StreamState) -> str | None: raise NotImplementedError
     @hookimpl(tryfirst=True, before=("memory",)).continue_prompt
-    def first_before(self, prompt: LegacyPrompt | None, tape: Tape, state: StreamState) -> str | None:
-        raise NotImplementedError
-
+    def first_before(self, prompt: LegacyPrompt | None, tape: Tape, state: StreamState) -> str | None: raise NotImplementedError
     @hookimpl(timeout=2.5).continue_prompt
-    async def bounded(self, prompt: LegacyPrompt | None, tape: Tape, state: StreamState) -> str | None:
-        raise NotImplementedError
-
+    async def bounded(self, prompt: LegacyPrompt | None, tape: Tape, state: StreamState) -> str | None: raise NotImplementedError
     @hookimpl
-    def continue_prompt(self, prompt: LegacyPrompt | None, tape: Tape, state: StreamState) -> str | None:
-        raise NotImplementedError
-
+    def continue_prompt(self, prompt: LegacyPrompt | None, tape: Tape, state: StreamState) -> str | None: raise NotImplementedError
     @classmethod
     @hookimpl.continue_prompt
-    def of_the_class(cls, prompt: LegacyPrompt | None, tape: Tape, state: StreamState) -> str | None:
-        raise NotImplementedError
-
+    def of_the_class(cls, prompt: LegacyPrompt | None, tape: Tape, state: StreamState) -> str | None: raise NotImplementedError
     @hookimpl.continue_prompt
-    def all_by_name(self, **given: object) -> str | None:
-        raise NotImplementedError
-
+    @classmethod
+    def marked_of_the_class(cls, prompt: LegacyPrompt | None, tape: Tape, state: StreamState) -> str | None: raise NotImplementedError
     @hookimpl.continue_prompt
-    def with_defaults(self, prompt: LegacyPrompt | None | None = None, tape: Tape | None = None, state: StreamState | None = None) -> str | None:
-        raise NotImplementedError
+    def all_by_name(self, **given: object) -> str | None: raise NotImplementedError
+    @hookimpl.continue_prompt
+    def with_defaults(self, prompt: LegacyPrompt | None | None = None, tape: Tape | None = None, state: StreamState | None = None) -> str | None: raise NotImplementedError
 
 
 class SaveStateForms:
-
-    @hookimpl.save_state
-    def takes_session_id_state_message_model_output(self, session_id: str, state: TurnState, message: Envelope, model_output: str) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    async def awaits_session_id_state_message_model_output(self, session_id: str, state: TurnState, message: Envelope, model_output: str) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def keywords_session_id_state_message_model_output(self, *, session_id: str, state: TurnState, message: Envelope, model_output: str) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    async def wider_session_id_state_message_model_output(self, session_id: str | bytes, state: Mapping[str, Any], message: Envelope | str, model_output: str | bytes) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def reversed_session_id_state_message_model_output(self, model_output: str, message: Envelope, state: TurnState, session_id: str) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def takes_session_id_state_message(self, session_id: str, state: TurnState, message: Envelope) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    async def awaits_session_id_state_message(self, session_id: str, state: TurnState, message: Envelope) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def keywords_session_id_state_message(self, *, session_id: str, state: TurnState, message: Envelope) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    async def wider_session_id_state_message(self, session_id: str | bytes, state: Mapping[str, Any], message: Envelope | str) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def reversed_session_id_state_message(self, message: Envelope, state: TurnState, session_id: str) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def takes_session_id_state_model_output(self, session_id: str, state: TurnState, model_output: str) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    async def awaits_session_id_state_model_output(self, session_id: str, state: TurnState, model_output: str) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def keywords_session_id_state_model_output(self, *, session_id: str, state: TurnState, model_output: str) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    async def wider_session_id_state_model_output(self, session_id: str | bytes, state: Mapping[str, Any], model_output: str | bytes) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def reversed_session_id_state_model_output(self, model_output: str, state: TurnState, session_id: str) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def takes_session_id_message_model_output(self, session_id: str, message: Envelope, model_output: str) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    async def awaits_session_id_message_model_output(self, session_id: str, message: Envelope, model_output: str) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def keywords_session_id_message_model_output(self, *, session_id: str, message: Envelope, model_output: str) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    async def wider_session_id_message_model_output(self, session_id: str | bytes, message: Envelope | str, model_output: str | bytes) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def reversed_session_id_message_model_output(self, model_output: str, message: Envelope, session_id: str) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def takes_state_message_model_output(self, state: TurnState, message: Envelope, model_output: str) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    async def awaits_state_message_model_output(self, state: TurnState, message: Envelope, model_output: str) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def keywords_state_message_model_output(self, *, state: TurnState, message: Envelope, model_output: str) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    async def wider_state_message_model_output(self, state: Mapping[str, Any], message: Envelope | str, model_output: str | bytes) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def reversed_state_message_model_output(self, model_output: str, message: Envelope, state: TurnState) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def takes_session_id_state(self, session_id: str, state: TurnState) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    async def awaits_session_id_state(self, session_id: str, state: TurnState) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def keywords_session_id_state(self, *, session_id: str, state: TurnState) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    async def wider_session_id_state(self, session_id: str | bytes, state: Mapping[str, Any]) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def reversed_session_id_state(self, state: TurnState, session_id: str) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def takes_session_id_message(self, session_id: str, message: Envelope) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    async def awaits_session_id_message(self, session_id: str, message: Envelope) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def keywords_session_id_message(self, *, session_id: str, message: Envelope) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    async def wider_session_id_message(self, session_id: str | bytes, message: Envelope | str) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def reversed_session_id_message(self, message: Envelope, session_id: str) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def takes_session_id_model_output(self, session_id: str, model_output: str) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    async def awaits_session_id_model_output(self, session_id: str, model_output: str) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def keywords_session_id_model_output(self, *, session_id: str, model_output: str) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    async def wider_session_id_model_output(self, session_id: str | bytes, model_output: str | bytes) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def reversed_session_id_model_output(self, model_output: str, session_id: str) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def takes_state_message(self, state: TurnState, message: Envelope) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    async def awaits_state_message(self, state: TurnState, message: Envelope) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def keywords_state_message(self, *, state: TurnState, message: Envelope) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    async def wider_state_message(self, state: Mapping[str, Any], message: Envelope | str) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def reversed_state_message(self, message: Envelope, state: TurnState) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def takes_state_model_output(self, state: TurnState, model_output: str) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    async def awaits_state_model_output(self, state: TurnState, model_output: str) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def keywords_state_model_output(self, *, state: TurnState, model_output: str) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    async def wider_state_model_output(self, state: Mapping[str, Any], model_output: str | bytes) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def reversed_state_model_output(self, model_output: str, state: TurnState) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def takes_message_model_output(self, message: Envelope, model_output: str) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    async def awaits_message_model_output(self, message: Envelope, model_output: str) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def keywords_message_model_output(self, *, message: Envelope, model_output: str) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    async def wider_message_model_output(self, message: Envelope | str, model_output: str | bytes) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def reversed_message_model_output(self, model_output: str, message: Envelope) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def takes_session_id(self, session_id: str) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    async def awaits_session_id(self, session_id: str) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def keywords_session_id(self, *, session_id: str) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    async def wider_session_id(self, session_id: str | bytes) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def takes_state(self, state: TurnState) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    async def awaits_state(self, state: TurnState) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def keywords_state(self, *, state: TurnState) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    async def wider_state(self, state: Mapping[str, Any]) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def takes_message(self, message: Envelope) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    async def awaits_message(self, message: Envelope) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def keywords_message(self, *, message: Envelope) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    async def wider_message(self, message: Envelope | str) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def takes_model_output(self, model_output: str) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    async def awaits_model_output(self, model_output: str) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def keywords_model_output(self, *, model_output: str) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    async def wider_model_output(self, model_output: str | bytes) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    def takes_nothing(self) -> None:
-        raise NotImplementedError
-
-    @hookimpl.save_state
-    async def awaits_nothing(self) -> None:
-        raise NotImplementedError
-
+    @hookimpl.save_state
+    def takes_session_id_state_message_model_output(self, session_id: str, state: TurnState, message: Envelope, model_output: str) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    async def awaits_session_id_state_message_model_output(self, session_id: str, state: TurnState, message: Envelope, model_output: str) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def keywords_session_id_state_message_model_output(self, *, session_id: str, state: TurnState, message: Envelope, model_output: str) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    async def wider_session_id_state_message_model_output(self, session_id: str | bytes, state: Mapping[str, Any], message: Envelope | str, model_output: str | bytes) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def reversed_session_id_state_message_model_output(self, model_output: str, message: Envelope, state: TurnState, session_id: str) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def takes_session_id_state_message(self, session_id: str, state: TurnState, message: Envelope) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    async def awaits_session_id_state_message(self, session_id: str, state: TurnState, message: Envelope) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def keywords_session_id_state_message(self, *, session_id: str, state: TurnState, message: Envelope) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    async def wider_session_id_state_message(self, session_id: str | bytes, state: Mapping[str, Any], message: Envelope | str) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def reversed_session_id_state_message(self, message: Envelope, state: TurnState, session_id: str) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def takes_session_id_state_model_output(self, session_id: str, state: TurnState, model_output: str) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    async def awaits_session_id_state_model_output(self, session_id: str, state: TurnState, model_output: str) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def keywords_session_id_state_model_output(self, *, session_id: str, state: TurnState, model_output: str) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    async def wider_session_id_state_model_output(self, session_id: str | bytes, state: Mapping[str, Any], model_output: str | bytes) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def reversed_session_id_state_model_output(self, model_output: str, state: TurnState, session_id: str) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def takes_session_id_message_model_output(self, session_id: str, message: Envelope, model_output: str) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    async def awaits_session_id_message_model_output(self, session_id: str, message: Envelope, model_output: str) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def keywords_session_id_message_model_output(self, *, session_id: str, message: Envelope, model_output: str) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    async def wider_session_id_message_model_output(self, session_id: str | bytes, message: Envelope | str, model_output: str | bytes) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def reversed_session_id_message_model_output(self, model_output: str, message: Envelope, session_id: str) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def takes_state_message_model_output(self, state: TurnState, message: Envelope, model_output: str) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    async def awaits_state_message_model_output(self, state: TurnState, message: Envelope, model_output: str) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def keywords_state_message_model_output(self, *, state: TurnState, message: Envelope, model_output: str) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    async def wider_state_message_model_output(self, state: Mapping[str, Any], message: Envelope | str, model_output: str | bytes) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def reversed_state_message_model_output(self, model_output: str, message: Envelope, state: TurnState) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def takes_session_id_state(self, session_id: str, state: TurnState) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    async def awaits_session_id_state(self, session_id: str, state: TurnState) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def keywords_session_id_state(self, *, session_id: str, state: TurnState) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    async def wider_session_id_state(self, session_id: str | bytes, state: Mapping[str, Any]) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def reversed_session_id_state(self, state: TurnState, session_id: str) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def takes_session_id_message(self, session_id: str, message: Envelope) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    async def awaits_session_id_message(self, session_id: str, message: Envelope) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def keywords_session_id_message(self, *, session_id: str, message: Envelope) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    async def wider_session_id_message(self, session_id: str | bytes, message: Envelope | str) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def reversed_session_id_message(self, message: Envelope, session_id: str) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def takes_session_id_model_output(self, session_id: str, model_output: str) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    async def awaits_session_id_model_output(self, session_id: str, model_output: str) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def keywords_session_id_model_output(self, *, session_id: str, model_output: str) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    async def wider_session_id_model_output(self, session_id: str | bytes, model_output: str | bytes) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def reversed_session_id_model_output(self, model_output: str, session_id: str) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def takes_state_message(self, state: TurnState, message: Envelope) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    async def awaits_state_message(self, state: TurnState, message: Envelope) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def keywords_state_message(self, *, state: TurnState, message: Envelope) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    async def wider_state_message(self, state: Mapping[str, Any], message: Envelope | str) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def reversed_state_message(self, message: Envelope, state: TurnState) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def takes_state_model_output(self, state: TurnState, model_output: str) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    async def awaits_state_model_output(self, state: TurnState, model_output: str) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def keywords_state_model_output(self, *, state: TurnState, model_output: str) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    async def wider_state_model_output(self, state: Mapping[str, Any], model_output: str | bytes) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def reversed_state_model_output(self, model_output: str, state: TurnState) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def takes_message_model_output(self, message: Envelope, model_output: str) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    async def awaits_message_model_output(self, message: Envelope, model_output: str) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def keywords_message_model_output(self, *, message: Envelope, model_output: str) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    async def wider_message_model_output(self, message: Envelope | str, model_output: str | bytes) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def reversed_message_model_output(self, model_output: str, message: Envelope) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def takes_session_id(self, session_id: str) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    async def awaits_session_id(self, session_id: str) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def keywords_session_id(self, *, session_id: str) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    async def wider_session_id(self, session_id: str | bytes) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def takes_state(self, state: TurnState) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    async def awaits_state(self, state: TurnState) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def keywords_state(self, *, state: TurnState) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    async def wider_state(self, state: Mapping[str, Any]) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def takes_message(self, message: Envelope) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    async def awaits_message(self, message: Envelope) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def keywords_message(self, *, message: Envelope) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    async def wider_message(self, message: Envelope | str) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def takes_model_output(self, model_output: str) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    async def awaits_model_output(self, model_output: str) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def keywords_model_output(self, *, model_output: str) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    async def wider_model_output(self, model_output: str | bytes) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def takes_nothing(self) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    async def awaits_nothing(self) -> None: raise NotImplementedError
     @hookimpl(tryfirst=True).save_state
-    def first(self, session_id: str, state: TurnState, message: Envelope, model_output: str) -> None:
-        raise NotImplementedError
-
+    def first(self, session_id: str, state: TurnState, message: Envelope, model_output: str) -> None: raise NotImplementedError
     @hookimpl(trylast=True).save_state
-    def last(self, session_id: str, state: TurnState, message: Envelope, model_output: str) -> None:
-        raise NotImplementedError
-
+    def last(self, session_id: str, state: TurnState, message: Envelope, model_output: str) -> None: raise NotImplementedError
     @hookimpl(before=("memory", "guard")).save_state
-    def before_others(self, session_id: str, state: TurnState, message: Envelope, model_output: str) -> None:
-        raise NotImplementedError
-
+    def before_others(self, session_id: str, state: TurnState, message: Envelope, model_output: str) -> None: raise NotImplementedError
     @hookimpl(after=("memory",)).save_state
-    def after_another(self, session_id: str, state: TurnState, message: Envelope, model_output: str) -> None:
-        raise NotImplementedError
-
+    def after_another(self, session_id: str, state: TurnState, message: Envelope, model_output: str) -> None: raise NotImplementedError
     @hookimpl(tryfirst=True, before=("memory",)).save_state
-    def first_before(self, session_id: str, state: TurnState, message: Envelope, model_output: str) -> None:
-        raise NotImplementedError
-
+    def first_before(self, session_id: str, state: TurnState, message: Envelope, model_output: str) -> None: raise NotImplementedError
     @hookimpl(timeout=2.5).save_state
-    async def bounded(self, session_id: str, state: TurnState, message: Envelope, model_output: str) -> None:
-        raise NotImplementedError
-
+    async def bounded(self, session_id: str, state: TurnState, message: Envelope, model_output: str) -> None: raise NotImplementedError
     @hookimpl
-    def save_state(self, session_id: str, state: TurnState, message: Envelope, model_output: str) -> None:
-        raise NotImplementedError
-
+    def save_state(self, session_id: str, state: TurnState, message: Envelope, model_output: str) -> None: raise NotImplementedError
     @classmethod
     @hookimpl.save_state
-    def of_the_class(cls, session_id: str, state: TurnState, message: Envelope, model_output: str) -> None:
-        raise NotImplementedError
-
+    def of_the_class(cls, session_id: str, state: TurnState, message: Envelope, model_output: str) -> None: raise NotImplementedError
     @hookimpl.save_state
-    def all_by_name(self, **given: object) -> None:
-        raise NotImplementedError
-
+    @classmethod
+    def marked_of_the_class(cls, session_id: str, state: TurnState, message: Envelope, model_output: str) -> None: raise NotImplementedError
     @hookimpl.save_state
-    def with_defaults(self, session_id: str | None = None, state: TurnState | None = None, message: Envelope | None = None, model_output: str | None = None) -> None:
-        raise NotImplementedError
+    def all_by_name(self, **given: object) -> None: raise NotImplementedError
+    @hookimpl.save_state
+    def with_defaults(self, session_id: str | None = None, state: TurnState | None = None, message: Envelope | None = None, model_output: str | None = None) -> None: raise NotImplementedError
 
 
 class RenderOutboundForms:
-
-    @hookimpl.render_outbound
-    def takes_message_session_id_state_model_output(self, message: Envelope, session_id: str, state: TurnState, model_output: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    async def awaits_message_session_id_state_model_output(self, message: Envelope, session_id: str, state: TurnState, model_output: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def keywords_message_session_id_state_model_output(self, *, message: Envelope, session_id: str, state: TurnState, model_output: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    async def wider_message_session_id_state_model_output(self, message: Envelope | str, session_id: str | bytes, state: Mapping[str, Any], model_output: str | bytes) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def reversed_message_session_id_state_model_output(self, model_output: str, state: TurnState, session_id: str, message: Envelope) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def takes_message_session_id_state(self, message: Envelope, session_id: str, state: TurnState) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    async def awaits_message_session_id_state(self, message: Envelope, session_id: str, state: TurnState) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def keywords_message_session_id_state(self, *, message: Envelope, session_id: str, state: TurnState) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    async def wider_message_session_id_state(self, message: Envelope | str, session_id: str | bytes, state: Mapping[str, Any]) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def reversed_message_session_id_state(self, state: TurnState, session_id: str, message: Envelope) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def takes_message_session_id_model_output(self, message: Envelope, session_id: str, model_output: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    async def awaits_message_session_id_model_output(self, message: Envelope, session_id: str, model_output: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def keywords_message_session_id_model_output(self, *, message: Envelope, session_id: str, model_output: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    async def wider_message_session_id_model_output(self, message: Envelope | str, session_id: str | bytes, model_output: str | bytes) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def reversed_message_session_id_model_output(self, model_output: str, session_id: str, message: Envelope) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def takes_message_state_model_output(self, message: Envelope, state: TurnState, model_output: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    async def awaits_message_state_model_output(self, message: Envelope, state: TurnState, model_output: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def keywords_message_state_model_output(self, *, message: Envelope, state: TurnState, model_output: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    async def wider_message_state_model_output(self, message: Envelope | str, state: Mapping[str, Any], model_output: str | bytes) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def reversed_message_state_model_output(self, model_output: str, state: TurnState, message: Envelope) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def takes_session_id_state_model_output(self, session_id: str, state: TurnState, model_output: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    async def awaits_session_id_state_model_output(self, session_id: str, state: TurnState, model_output: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def keywords_session_id_state_model_output(self, *, session_id: str, state: TurnState, model_output: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    async def wider_session_id_state_model_output(self, session_id: str | bytes, state: Mapping[str, Any], model_output: str | bytes) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def reversed_session_id_state_model_output(self, model_output: str, state: TurnState, session_id: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def takes_message_session_id(self, message: Envelope, session_id: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    async def awaits_message_session_id(self, message: Envelope, session_id: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def keywords_message_session_id(self, *, message: Envelope, session_id: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    async def wider_message_session_id(self, message: Envelope | str, session_id: str | bytes) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def reversed_message_session_id(self, session_id: str, message: Envelope) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def takes_message_state(self, message: Envelope, state: TurnState) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    async def awaits_message_state(self, message: Envelope, state: TurnState) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def keywords_message_state(self, *, message: Envelope, state: TurnState) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    async def wider_message_state(self, message: Envelope | str, state: Mapping[str, Any]) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def reversed_message_state(self, state: TurnState, message: Envelope) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def takes_message_model_output(self, message: Envelope, model_output: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    async def awaits_message_model_output(self, message: Envelope, model_output: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def keywords_message_model_output(self, *, message: Envelope, model_output: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    async def wider_message_model_output(self, message: Envelope | str, model_output: str | bytes) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def reversed_message_model_output(self, model_output: str, message: Envelope) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def takes_session_id_state(self, session_id: str, state: TurnState) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    async def awaits_session_id_state(self, session_id: str, state: TurnState) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def keywords_session_id_state(self, *, session_id: str, state: TurnState) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    async def wider_session_id_state(self, session_id: str | bytes, state: Mapping[str, Any]) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def reversed_session_id_state(self, state: TurnState, session_id: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def takes_session_id_model_output(self, session_id: str, model_output: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    async def awaits_session_id_model_output(self, session_id: str, model_output: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def keywords_session_id_model_output(self, *, session_id: str, model_output: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    async def wider_session_id_model_output(self, session_id: str | bytes, model_output: str | bytes) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def reversed_session_id_model_output(self, model_output: str, session_id: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def takes_state_model_output(self, state: TurnState, model_output: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    async def awaits_state_model_output(self, state: TurnState, model_output: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def keywords_state_model_output(self, *, state: TurnState, model_output: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    async def wider_state_model_output(self, state: Mapping[str, Any], model_output: str | bytes) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def reversed_state_model_output(self, model_output: str, state: TurnState) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def takes_message(self, message: Envelope) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    async def awaits_message(self, message: Envelope) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def keywords_message(self, *, message: Envelope) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    async def wider_message(self, message: Envelope | str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def takes_session_id(self, session_id: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    async def awaits_session_id(self, session_id: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def keywords_session_id(self, *, session_id: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    async def wider_session_id(self, session_id: str | bytes) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def takes_state(self, state: TurnState) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    async def awaits_state(self, state: TurnState) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def keywords_state(self, *, state: TurnState) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    async def wider_state(self, state: Mapping[str, Any]) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def takes_model_output(self, model_output: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    async def awaits_model_output(self, model_output: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def keywords_model_output(self, *, model_output: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    async def wider_model_output(self, model_output: str | bytes) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def takes_nothing(self) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    async def awaits_nothing(self) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def returns_1(self, message: Envelope, session_id: str, state: TurnState, model_output: str) -> list[Envelope]:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    async def awaits_returns_1(self, message: Envelope, session_id: str, state: TurnState, model_output: str) -> list[Envelope]:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def returns_2(self, message: Envelope, session_id: str, state: TurnState, model_output: str) -> list[Mail]:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    async def awaits_returns_2(self, message: Envelope, session_id: str, state: TurnState, model_output: str) -> list[Mail]:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def returns_3(self, message: Envelope, session_id: str, state: TurnState, model_output: str) -> tuple[Envelope, ...]:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    async def awaits_returns_3(self, message: Envelope, session_id: str, state: TurnState, model_output: str) -> tuple[Envelope, ...]:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    def returns_4(self, message: Envelope, session_id: str, state: TurnState, model_output: str) -> list[Envelope] | None:
-        raise NotImplementedError
-
-    @hookimpl.render_outbound
-    async def awaits_returns_4(self, message: Envelope, session_id: str, state: TurnState, model_output: str) -> list[Envelope] | None:
-        raise NotImplementedError
-
+    @hookimpl.render_outbound
+    def takes_message_session_id_state_model_output(self, message: Envelope, session_id: str, state: TurnState, model_output: str) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    async def awaits_message_session_id_state_model_output(self, message: Envelope, session_id: str, state: TurnState, model_output: str) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def keywords_message_session_id_state_model_output(self, *, message: Envelope, session_id: str, state: TurnState, model_output: str) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    async def wider_message_session_id_state_model_output(self, message: Envelope | str, session_id: str | bytes, state: Mapping[str, Any], model_output: str | bytes) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def reversed_message_session_id_state_model_output(self, model_output: str, state: TurnState, session_id: str, message: Envelope) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def takes_message_session_id_state(self, message: Envelope, session_id: str, state: TurnState) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    async def awaits_message_session_id_state(self, message: Envelope, session_id: str, state: TurnState) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def keywords_message_session_id_state(self, *, message: Envelope, session_id: str, state: TurnState) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    async def wider_message_session_id_state(self, message: Envelope | str, session_id: str | bytes, state: Mapping[str, Any]) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def reversed_message_session_id_state(self, state: TurnState, session_id: str, message: Envelope) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def takes_message_session_id_model_output(self, message: Envelope, session_id: str, model_output: str) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    async def awaits_message_session_id_model_output(self, message: Envelope, session_id: str, model_output: str) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def keywords_message_session_id_model_output(self, *, message: Envelope, session_id: str, model_output: str) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    async def wider_message_session_id_model_output(self, message: Envelope | str, session_id: str | bytes, model_output: str | bytes) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def reversed_message_session_id_model_output(self, model_output: str, session_id: str, message: Envelope) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def takes_message_state_model_output(self, message: Envelope, state: TurnState, model_output: str) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    async def awaits_message_state_model_output(self, message: Envelope, state: TurnState, model_output: str) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def keywords_message_state_model_output(self, *, message: Envelope, state: TurnState, model_output: str) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    async def wider_message_state_model_output(self, message: Envelope | str, state: Mapping[str, Any], model_output: str | bytes) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def reversed_message_state_model_output(self, model_output: str, state: TurnState, message: Envelope) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def takes_session_id_state_model_output(self, session_id: str, state: TurnState, model_output: str) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    async def awaits_session_id_state_model_output(self, session_id: str, state: TurnState, model_output: str) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def keywords_session_id_state_model_output(self, *, session_id: str, state: TurnState, model_output: str) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    async def wider_session_id_state_model_output(self, session_id: str | bytes, state: Mapping[str, Any], model_output: str | bytes) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def reversed_session_id_state_model_output(self, model_output: str, state: TurnState, session_id: str) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def takes_message_session_id(self, message: Envelope, session_id: str) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    async def awaits_message_session_id(self, message: Envelope, session_id: str) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def keywords_message_session_id(self, *, message: Envelope, session_id: str) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    async def wider_message_session_id(self, message: Envelope | str, session_id: str | bytes) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def reversed_message_session_id(self, session_id: str, message: Envelope) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def takes_message_state(self, message: Envelope, state: TurnState) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    async def awaits_message_state(self, message: Envelope, state: TurnState) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def keywords_message_state(self, *, message: Envelope, state: TurnState) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    async def wider_message_state(self, message: Envelope | str, state: Mapping[str, Any]) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def reversed_message_state(self, state: TurnState, message: Envelope) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def takes_message_model_output(self, message: Envelope, model_output: str) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    async def awaits_message_model_output(self, message: Envelope, model_output: str) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def keywords_message_model_output(self, *, message: Envelope, model_output: str) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    async def wider_message_model_output(self, message: Envelope | str, model_output: str | bytes) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def reversed_message_model_output(self, model_output: str, message: Envelope) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def takes_session_id_state(self, session_id: str, state: TurnState) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    async def awaits_session_id_state(self, session_id: str, state: TurnState) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def keywords_session_id_state(self, *, session_id: str, state: TurnState) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    async def wider_session_id_state(self, session_id: str | bytes, state: Mapping[str, Any]) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def reversed_session_id_state(self, state: TurnState, session_id: str) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def takes_session_id_model_output(self, session_id: str, model_output: str) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    async def awaits_session_id_model_output(self, session_id: str, model_output: str) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def keywords_session_id_model_output(self, *, session_id: str, model_output: str) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    async def wider_session_id_model_output(self, session_id: str | bytes, model_output: str | bytes) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def reversed_session_id_model_output(self, model_output: str, session_id: str) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def takes_state_model_output(self, state: TurnState, model_output: str) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    async def awaits_state_model_output(self, state: TurnState, model_output: str) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def keywords_state_model_output(self, *, state: TurnState, model_output: str) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    async def wider_state_model_output(self, state: Mapping[str, Any], model_output: str | bytes) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def reversed_state_model_output(self, model_output: str, state: TurnState) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def takes_message(self, message: Envelope) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    async def awaits_message(self, message: Envelope) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def keywords_message(self, *, message: Envelope) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    async def wider_message(self, message: Envelope | str) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def takes_session_id(self, session_id: str) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    async def awaits_session_id(self, session_id: str) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def keywords_session_id(self, *, session_id: str) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    async def wider_session_id(self, session_id: str | bytes) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def takes_state(self, state: TurnState) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    async def awaits_state(self, state: TurnState) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def keywords_state(self, *, state: TurnState) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    async def wider_state(self, state: Mapping[str, Any]) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def takes_model_output(self, model_output: str) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    async def awaits_model_output(self, model_output: str) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def keywords_model_output(self, *, model_output: str) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    async def wider_model_output(self, model_output: str | bytes) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def takes_nothing(self) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    async def awaits_nothing(self) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def returns_1(self, message: Envelope, session_id: str, state: TurnState, model_output: str) -> list[Envelope]: raise NotImplementedError
+    @hookimpl.render_outbound
+    async def awaits_returns_1(self, message: Envelope, session_id: str, state: TurnState, model_output: str) -> list[Envelope]: raise NotImplementedError
+    @hookimpl.render_outbound
+    def returns_2(self, message: Envelope, session_id: str, state: TurnState, model_output: str) -> list[Mail]: raise NotImplementedError
+    @hookimpl.render_outbound
+    async def awaits_returns_2(self, message: Envelope, session_id: str, state: TurnState, model_output: str) -> list[Mail]: raise NotImplementedError
+    @hookimpl.render_outbound
+    def returns_3(self, message: Envelope, session_id: str, state: TurnState, model_output: str) -> tuple[Envelope, ...]: raise NotImplementedError
+    @hookimpl.render_outbound
+    async def awaits_returns_3(self, message: Envelope, session_id: str, state: TurnState, model_output: str) -> tuple[Envelope, ...]: raise NotImplementedError
+    @hookimpl.render_outbound
+    def returns_4(self, message: Envelope, session_id: str, state: TurnState, model_output: str) -> list[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    async def awaits_returns_4(self, message: Envelope, session_id: str, state: TurnState, model_output: str) -> list[Envelope] | None: raise NotImplementedError
     @hookimpl(tryfirst=True).render_outbound
-    def first(self, message: Envelope, session_id: str, state: TurnState, model_output: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
+    def first(self, message: Envelope, session_id: str, state: TurnState, model_output: str) -> Sequence[Envelope] | None: raise NotImplementedError
     @hookimpl(trylast=True).render_outbound
-    def last(self, message: Envelope, session_id: str, state: TurnState, model_output: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
+    def last(self, message: Envelope, session_id: str, state: TurnState, model_output: str) -> Sequence[Envelope] | None: raise NotImplementedError
     @hookimpl(before=("memory", "guard")).render_outbound
-    def before_others(self, message: Envelope, session_id: str, state: TurnState, model_output: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
+    def before_others(self, message: Envelope, session_id: str, state: TurnState, model_output: str) -> Sequence[Envelope] | None: raise NotImplementedError
     @hookimpl(after=("memory",)).render_outbound
-    def after_another(self, message: Envelope, session_id: str, state: TurnState, model_output: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
+    def after_another(self, message: Envelope, session_id: str, state: TurnState, model_output: str) -> Sequence[Envelope] | None: raise NotImplementedError
     @hookimpl(tryfirst=True, before=("memory",)).render_outbound
-    def first_before(self, message: Envelope, session_id: str, state: TurnState, model_output: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
+    def first_before(self, message: Envelope, session_id: str, state: TurnState, model_output: str) -> Sequence[Envelope] | None: raise NotImplementedError
     @hookimpl(timeout=2.5).render_outbound
-    async def bounded(self, message: Envelope, session_id: str, state: TurnState, model_output: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
+    async def bounded(self, message: Envelope, session_id: str, state: TurnState, model_output: str) -> Sequence[Envelope] | None: raise NotImplementedError
     @hookimpl
-    def render_outbound(self, message: Envelope, session_id: str, state: TurnState, model_output: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
+    def render_outbound(self, message: Envelope, session_id: str, state: TurnState, model_output: str) -> Sequence[Envelope] | None: raise NotImplementedError
     @classmethod
     @hookimpl.render_outbound
-    def of_the_class(cls, message: Envelope, session_id: str, state: TurnState, model_output: str) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
+    def of_the_class(cls, message: Envelope, session_id: str, state: TurnState, model_output: str) -> Sequence[Envelope] | None: raise NotImplementedError
     @hookimpl.render_outbound
-    def all_by_name(self, **given: object) -> Sequence[Envelope] | None:
-        raise NotImplementedError
-
+    @classmethod
+    def marked_of_the_class(cls, message: Envelope, session_id: str, state: TurnState, model_output: str) -> Sequence[Envelope] | None: raise NotImplementedError
     @hookimpl.render_outbound
-    def with_defaults(self, message: Envelope | None = None, session_id: str | None = None, state: TurnState | None = None, model_output: str | None = None) -> Sequence[Envelope] | None:
-        raise NotImplementedError
+    def all_by_name(self, **given: object) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl.render_outbound
+    def with_defaults(self, message: Envelope | None = None, session_id: str | None = None, state: TurnState | None = None, model_output: str | None = None) -> Sequence[Envelope] | None: raise NotImplementedError
 
 
 class DispatchOutboundForms:
-
     @hookimpl.dispatch_outbound
-    def takes_message(self, message: Envelope) -> bool | None:
-        raise NotImplementedError
-
+    def takes_message(self, message: Envelope) -> bool | None: raise NotImplementedError
     @hookimpl.dispatch_outbound
-    async def awaits_message(self, message: Envelope) -> bool | None:
-        raise NotImplementedError
-
+    async def awaits_message(self, message: Envelope) -> bool | None: raise NotImplementedError
     @hookimpl.dispatch_outbound
-    def keywords_message(self, *, message: Envelope) -> bool | None:
-        raise NotImplementedError
-
+    def keywords_message(self, *, message: Envelope) -> bool | None: raise NotImplementedError
     @hookimpl.dispatch_outbound
-    async def wider_message(self, message: Envelope | str) -> bool | None:
-        raise NotImplementedError
-
+    async def wider_message(self, message: Envelope | str) -> bool | None: raise NotImplementedError
     @hookimpl.dispatch_outbound
-    def takes_nothing(self) -> bool | None:
-        raise NotImplementedError
-
+    def takes_nothing(self) -> bool | None: raise NotImplementedError
     @hookimpl.dispatch_outbound
-    async def awaits_nothing(self) -> bool | None:
-        raise NotImplementedError
-
+    async def awaits_nothing(self) -> bool | None: raise NotImplementedError
     @hookimpl.dispatch_outbound
-    def returns_1(self, message: Envelope) -> bool:
-        raise NotImplementedError
-
+    def returns_1(self, message: Envelope) -> bool: raise NotImplementedError
     @hookimpl.dispatch_outbound
-    async def awaits_returns_1(self, message: Envelope) -> bool:
-        raise NotImplementedError
-
+    async def awaits_returns_1(self, message: Envelope) -> bool: raise NotImplementedError
     @hookimpl.dispatch_outbound
-    def returns_2(self, message: Envelope) -> None:
-        raise NotImplementedError
-
+    def returns_2(self, message: Envelope) -> None: raise NotImplementedError
     @hookimpl.dispatch_outbound
-    async def awaits_returns_2(self, message: Envelope) -> None:
-        raise NotImplementedError
-
+    async def awaits_returns_2(self, message: Envelope) -> None: raise NotImplementedError
     @hookimpl.dispatch_outbound
-    def returns_3(self, message: Envelope) -> Literal[True]:
-        raise NotImplementedError
-
+    def returns_3(self, message: Envelope) -> Literal[True]: raise NotImplementedError
     @hookimpl.dispatch_outbound
-    async def awaits_returns_3(self, message: Envelope) -> Literal[True]:
-        raise NotImplementedError
-
+    async def awaits_returns_3(self, message: Envelope) -> Literal[True]: raise NotImplementedError
     @hookimpl(tryfirst=True).dispatch_outbound
-    def first(self, message: Envelope) -> bool | None:
-        raise NotImplementedError
-
+    def first(self, message: Envelope) -> bool | None: raise NotImplementedError
     @hookimpl(trylast=True).dispatch_outbound
-    def last(self, message: Envelope) -> bool | None:
-        raise NotImplementedError
-
+    def last(self, message: Envelope) -> bool | None: raise NotImplementedError
     @hookimpl(before=("memory", "guard")).dispatch_outbound
-    def before_others(self, message: Envelope) -> bool | None:
-        raise NotImplementedError
-
+    def before_others(self, message: Envelope) -> bool | None: raise NotImplementedError
     @hookimpl(after=("memory",)).dispatch_outbound
-    def after_another(self, message: Envelope) -> bool | None:
-        raise NotImplementedError
-
+    def after_another(self, message: Envelope) -> bool | None: raise NotImplementedError
     @hookimpl(tryfirst=True, before=("memory",)).dispatch_outbound
-    def first_before(self, message: Envelope) -> bool | None:
-        raise NotImplementedError
-
+    def first_before(self, message: Envelope) -> bool | None: raise NotImplementedError
     @hookimpl(timeout=2.5).dispatch_outbound
-    async def bounded(self, message: Envelope) -> bool | None:
-        raise NotImplementedError
-
+    async def bounded(self, message: Envelope) -> bool | None: raise NotImplementedError
     @hookimpl
-    def dispatch_outbound(self, message: Envelope) -> bool | None:
-        raise NotImplementedError
-
+    def dispatch_outbound(self, message: Envelope) -> bool | None: raise NotImplementedError
     @classmethod
     @hookimpl.dispatch_outbound
-    def of_the_class(cls, message: Envelope) -> bool | None:
-        raise NotImplementedError
-
+    def of_the_class(cls, message: Envelope) -> bool | None: raise NotImplementedError
     @hookimpl.dispatch_outbound
-    def all_by_name(self, **given: object) -> bool | None:
-        raise NotImplementedError
-
+    @classmethod
+    def marked_of_the_class(cls, message: Envelope) -> bool | None: raise NotImplementedError
     @hookimpl.dispatch_outbound
-    def with_defaults(self, message: Envelope | None = None) -> bool | None:
-        raise NotImplementedError
+    def all_by_name(self, **given: object) -> bool | None: raise NotImplementedError
+    @hookimpl.dispatch_outbound
+    def with_defaults(self, message: Envelope | None = None) -> bool | None: raise NotImplementedError
 
 
 class RegisterCLICommandsForms:
-
     @hookimpl.register_cli_commands
-    def takes_app(self, app: Any) -> None:
-        raise NotImplementedError
-
+    def takes_app(self, app: Any) -> None: raise NotImplementedError
     @hookimpl.register_cli_commands
-    def keywords_app(self, *, app: Any) -> None:
-        raise NotImplementedError
-
+    def keywords_app(self, *, app: Any) -> None: raise NotImplementedError
     @hookimpl.register_cli_commands
-    def wider_app(self, app: object) -> None:
-        raise NotImplementedError
-
+    def wider_app(self, app: object) -> None: raise NotImplementedError
     @hookimpl.register_cli_commands
-    def takes_nothing(self) -> None:
-        raise NotImplementedError
-
+    def takes_nothing(self) -> None: raise NotImplementedError
     @hookimpl(tryfirst=True).register_cli_commands
-    def first(self, app: Any) -> None:
-        raise NotImplementedError
-
+    def first(self, app: Any) -> None: raise NotImplementedError
     @hookimpl(trylast=True).register_cli_commands
-    def last(self, app: Any) -> None:
-        raise NotImplementedError
-
+    def last(self, app: Any) -> None: raise NotImplementedError
     @hookimpl(before=("memory", "guard")).register_cli_commands
-    def before_others(self, app: Any) -> None:
-        raise NotImplementedError
-
+    def before_others(self, app: Any) -> None: raise NotImplementedError
     @hookimpl(after=("memory",)).register_cli_commands
-    def after_another(self, app: Any) -> None:
-        raise NotImplementedError
-
+    def after_another(self, app: Any) -> None: raise NotImplementedError
     @hookimpl(tryfirst=True, before=("memory",)).register_cli_commands
-    def first_before(self, app: Any) -> None:
-        raise NotImplementedError
-
+    def first_before(self, app: Any) -> None: raise NotImplementedError
     @hookimpl
-    def register_cli_commands(self, app: Any) -> None:
-        raise NotImplementedError
-
+    def register_cli_commands(self, app: Any) -> None: raise NotImplementedError
     @classmethod
     @hookimpl.register_cli_commands
-    def of_the_class(cls, app: Any) -> None:
-        raise NotImplementedError
-
+    def of_the_class(cls, app: Any) -> None: raise NotImplementedError
     @hookimpl.register_cli_commands
-    def all_by_name(self, **given: object) -> None:
-        raise NotImplementedError
-
+    @classmethod
+    def marked_of_the_class(cls, app: Any) -> None: raise NotImplementedError
     @hookimpl.register_cli_commands
-    def with_defaults(self, app: Any | None = None) -> None:
-        raise NotImplementedError
+    def all_by_name(self, **given: object) -> None: raise NotImplementedError
+    @hookimpl.register_cli_commands
+    def with_defaults(self, app: Any | None = None) -> None: raise NotImplementedError
 
 
 class OnboardConfigForms:
-
     @hookimpl.onboard_config
-    def takes_current_config(self, current_config: dict[str, Any]) -> Mapping[str, Any] | None:
-        raise NotImplementedError
-
+    def takes_current_config(self, current_config: dict[str, Any]) -> Mapping[str, Any] | None: raise NotImplementedError
     @hookimpl.onboard_config
-    def keywords_current_config(self, *, current_config: dict[str, Any]) -> Mapping[str, Any] | None:
-        raise NotImplementedError
-
+    def keywords_current_config(self, *, current_config: dict[str, Any]) -> Mapping[str, Any] | None: raise NotImplementedError
     @hookimpl.onboard_config
-    def wider_current_config(self, current_config: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        raise NotImplementedError
-
+    def wider_current_config(self, current_config: Mapping[str, Any]) -> Mapping[str, Any] | None: raise NotImplementedError
     @hookimpl.onboard_config
-    def takes_nothing(self) -> Mapping[str, Any] | None:
-        raise NotImplementedError
-
+    def takes_nothing(self) -> Mapping[str, Any] | None: raise NotImplementedError
     @hookimpl.onboard_config
-    def returns_1(self, current_config: dict[str, Any]) -> dict[str, Any]:
-        raise NotImplementedError
-
+    def returns_1(self, current_config: dict[str, Any]) -> dict[str, Any]: raise NotImplementedError
     @hookimpl.onboard_config
-    def returns_2(self, current_config: dict[str, Any]) -> dict[str, str]:
-        raise NotImplementedError
-
+    def returns_2(self, current_config: dict[str, Any]) -> dict[str, str]: raise NotImplementedError
     @hookimpl.onboard_config
-    def returns_3(self, current_config: dict[str, Any]) -> Counts | None:
-        raise NotImplementedError
-
+    def returns_3(self, current_config: dict[str, Any]) -> Counts | None: raise NotImplementedError
     @hookimpl(tryfirst=True).onboard_config
-    def first(self, current_config: dict[str, Any]) -> Mapping[str, Any] | None:
-        raise NotImplementedError
-
+    def first(self, current_config: dict[str, Any]) -> Mapping[str, Any] | None: raise NotImplementedError
     @hookimpl(trylast=True).onboard_config
-    def last(self, current_config: dict[str, Any]) -> Mapping[str, Any] | None:
-        raise NotImplementedError
-
+    def last(self, current_config: dict[str, Any]) -> Mapping[str, Any] | None: raise NotImplementedError
     @hookimpl(before=("memory", "guard")).onboard_config
-    def before_others(self, current_config: dict[str, Any]) -> Mapping[str, Any] | None:
-        raise NotImplementedError
-
+    def before_others(self, current_config: dict[str, Any]) -> Mapping[str, Any] | None: raise NotImplementedError
     @hookimpl(after=("memory",)).onboard_config
-    def after_another(self, current_config: dict[str, Any]) -> Mapping[str, Any] | None:
-        raise NotImplementedError
-
+    def after_another(self, current_config: dict[str, Any]) -> Mapping[str, Any] | None: raise NotImplementedError
     @hookimpl(tryfirst=True, before=("memory",)).onboard_config
-    def first_before(self, current_config: dict[str, Any]) -> Mapping[str, Any] | None:
-        raise NotImplementedError
-
+    def first_before(self, current_config: dict[str, Any]) -> Mapping[str, Any] | None: raise NotImplementedError
     @hookimpl
-    def onboard_config(self, current_config: dict[str, Any]) -> Mapping[str, Any] | None:
-        raise NotImplementedError
-
+    def onboard_config(self, current_config: dict[str, Any]) -> Mapping[str, Any] | None: raise NotImplementedError
     @classmethod
     @hookimpl.onboard_config
-    def of_the_class(cls, current_config: dict[str, Any]) -> Mapping[str, Any] | None:
-        raise NotImplementedError
-
+    def of_the_class(cls, current_config: dict[str, Any]) -> Mapping[str, Any] | None: raise NotImplementedError
     @hookimpl.onboard_config
-    def all_by_name(self, **given: object) -> Mapping[str, Any] | None:
-        raise NotImplementedError
-
+    @classmethod
+    def marked_of_the_class(cls, current_config: dict[str, Any]) -> Mapping[str, Any] | None: raise NotImplementedError
     @hookimpl.onboard_config
-    def with_defaults(self, current_config: dict[str, Any] | None = None) -> Mapping[str, Any] | None:
-        raise NotImplementedError
+    def all_by_name(self, **given: object) -> Mapping[str, Any] | None: raise NotImplementedError
+    @hookimpl.onboard_config
+    def with_defaults(self, current_config: dict[str, Any] | None = None) -> Mapping[str, Any] | None: raise NotImplementedError
 
 
 class ProvideModelOptionsForms:
-
     @hookimpl.provide_model_options
-    def takes_session_id_workspace(self, session_id: str, workspace: Path | None) -> ModelOptions | None:
-        raise NotImplementedError
-
+    def takes_session_id_workspace(self, session_id: str, workspace: Path | None) -> ModelOptions | None: raise NotImplementedError
     @hookimpl.provide_model_options
-    async def awaits_session_id_workspace(self, session_id: str, workspace: Path | None) -> ModelOptions | None:
-        raise NotImplementedError
-
+    async def awaits_session_id_workspace(self, session_id: str, workspace: Path | None) -> ModelOptions | None: raise NotImplementedError
     @hookimpl.provide_model_options
-    def keywords_session_id_workspace(self, *, session_id: str, workspace: Path | None) -> ModelOptions | None:
-        raise NotImplementedError
-
+    def keywords_session_id_workspace(self, *, session_id: str, workspace: Path | None) -> ModelOptions | None: raise NotImplementedError
     @hookimpl.provide_model_options
-    async def wider_session_id_workspace(self, session_id: str | bytes, workspace: PurePath | None) -> ModelOptions | None:
-        raise NotImplementedError
-
+    async def wider_session_id_workspace(self, session_id: str | bytes, workspace: PurePath | None) -> ModelOptions | None: raise NotImplementedError
     @hookimpl.provide_model_options
-    def reversed_session_id_workspace(self, workspace: Path | None, session_id: str) -> ModelOptions | None:
-        raise NotImplementedError
-
+    def reversed_session_id_workspace(self, workspace: Path | None, session_id: str) -> ModelOptions | None: raise NotImplementedError
     @hookimpl.provide_model_options
-    def takes_session_id(self, session_id: str) -> ModelOptions | None:
-        raise NotImplementedError
-
+    def takes_session_id(self, session_id: str) -> ModelOptions | None: raise NotImplementedError
     @hookimpl.provide_model_options
-    async def awaits_session_id(self, session_id: str) -> ModelOptions | None:
-        raise NotImplementedError
-
+    async def awaits_session_id(self, session_id: str) -> ModelOptions | None: raise NotImplementedError
     @hookimpl.provide_model_options
-    def keywords_session_id(self, *, session_id: str) -> ModelOptions | None:
-        raise NotImplementedError
-
+    def keywords_session_id(self, *, session_id: str) -> ModelOptions | None: raise NotImplementedError
     @hookimpl.provide_model_options
-    async def wider_session_id(self, session_id: str | bytes) -> ModelOptions | None:
-        raise NotImplementedError
-
+    async def wider_session_id(self, session_id: str | bytes) -> ModelOptions | None: raise NotImplementedError
     @hookimpl.provide_model_options
-    def takes_workspace(self, workspace: Path | None) -> ModelOptions | None:
-        raise NotImplementedError
-
+    def takes_workspace(self, workspace: Path | None) -> ModelOptions | None: raise NotImplementedError
     @hookimpl.provide_model_options
-    async def awaits_workspace(self, workspace: Path | None) -> ModelOptions | None:
-        raise NotImplementedError
-
+    async def awaits_workspace(self, workspace: Path | None) -> ModelOptions | None: raise NotImplementedError
     @hookimpl.provide_model_options
-    def keywords_workspace(self, *, workspace: Path | None) -> ModelOptions | None:
-        raise NotImplementedError
-
+    def keywords_workspace(self, *, workspace: Path | None) -> ModelOptions | None: raise NotImplementedError
     @hookimpl.provide_model_options
-    async def wider_workspace(self, workspace: PurePath | None) -> ModelOptions | None:
-        raise NotImplementedError
-
+    async def wider_workspace(self, workspace: PurePath | None) -> ModelOptions | None: raise NotImplementedError
     @hookimpl.provide_model_options
-    def takes_nothing(self) -> ModelOptions | None:
-        raise NotImplementedError
-
+    def takes_nothing(self) -> ModelOptions | None: raise NotImplementedError
     @hookimpl.provide_model_options
-    async def awaits_nothing(self) -> ModelOptions | None:
-        raise NotImplementedError
-
+    async def awaits_nothing(self) -> ModelOptions | None: raise NotImplementedError
     @hookimpl.provide_model_options
-    def returns_1(self, session_id: str, workspace: Path | None) -> ModelOptions:
-        raise NotImplementedError
-
+    def returns_1(self, session_id: str, workspace: Path | None) -> ModelOptions: raise NotImplementedError
     @hookimpl.provide_model_options
-    async def awaits_returns_1(self, session_id: str, workspace: Path | None) -> ModelOptions:
-        raise NotImplementedError
-
+    async def awaits_returns_1(self, session_id: str, workspace: Path | None) -> ModelOptions: raise NotImplementedError
     @hookimpl.provide_model_options
-    def returns_2(self, session_id: str, workspace: Path | None) -> None:
-        raise NotImplementedError
-
+    def returns_2(self, session_id: str, workspace: Path | None) -> None: raise NotImplementedError
     @hookimpl.provide_model_options
-    async def awaits_returns_2(self, session_id: str, workspace: Path | None) -> None:
-        raise NotImplementedError
-
+    async def awaits_returns_2(self, session_id: str, workspace: Path | None) -> None: raise NotImplementedError
     @hookimpl(tryfirst=True).provide_model_options
-    def first(self, session_id: str, workspace: Path | None) -> ModelOptions | None:
-        raise NotImplementedError
-
+    def first(self, session_id: str, workspace: Path | None) -> ModelOptions | None: raise NotImplementedError
     @hookimpl(trylast=True).provide_model_options
-    def last(self, session_id: str, workspace: Path | None) -> ModelOptions | None:
-        raise NotImplementedError
-
+    def last(self, session_id: str, workspace: Path | None) -> ModelOptions | None: raise NotImplementedError
     @hookimpl(before=("memory", "guard")).provide_model_options
-    def before_others(self, session_id: str, workspace: Path | None) -> ModelOptions | None:
-        raise NotImplementedError
-
+    def before_others(self, session_id: str, workspace: Path | None) -> ModelOptions | None: raise NotImplementedError
     @hookimpl(after=("memory",)).provide_model_options
-    def after_another(self, session_id: str, workspace: Path | None) -> ModelOptions | None:
-        raise NotImplementedError
-
+    def after_another(self, session_id: str, workspace: Path | None) -> ModelOptions | None: raise NotImplementedError
     @hookimpl(tryfirst=True, before=("memory",)).provide_model_options
-    def first_before(self, session_id: str, workspace: Path | None) -> ModelOptions | None:
-        raise NotImplementedError
-
+    def first_before(self, session_id: str, workspace: Path | None) -> ModelOptions | None: raise NotImplementedError
     @hookimpl(timeout=2.5).provide_model_options
-    async def bounded(self, session_id: str, workspace: Path | None) -> ModelOptions | None:
-        raise NotImplementedError
-
+    async def bounded(self, session_id: str, workspace: Path | None) -> ModelOptions | None: raise NotImplementedError
     @hookimpl
-    def provide_model_options(self, session_id: str, workspace: Path | None) -> ModelOptions | None:
-        raise NotImplementedError
-
+    def provide_model_options(self, session_id: str, workspace: Path | None) -> ModelOptions | None: raise NotImplementedError
     @classmethod
     @hookimpl.provide_model_options
-    def of_the_class(cls, session_id: str, workspace: Path | None) -> ModelOptions | None:
-        raise NotImplementedError
-
+    def of_the_class(cls, session_id: str, workspace: Path | None) -> ModelOptions | None: raise NotImplementedError
     @hookimpl.provide_model_options
-    def all_by_name(self, **given: object) -> ModelOptions | None:
-        raise NotImplementedError
-
+    @classmethod
+    def marked_of_the_class(cls, session_id: str, workspace: Path | None) -> ModelOptions | None: raise NotImplementedError
     @hookimpl.provide_model_options
-    def with_defaults(self, session_id: str | None = None, workspace: Path | None | None = None) -> ModelOptions | None:
-        raise NotImplementedError
+    def all_by_name(self, **given: object) -> ModelOptions | None: raise NotImplementedError
+    @hookimpl.provide_model_options
+    def with_defaults(self, session_id: str | None = None, workspace: Path | None | None = None) -> ModelOptions | None: raise NotImplementedError
 
 
 class ProvideEnvironmentForms:
-
     @hookimpl.provide_environment
-    def takes_session_id_workspace(self, session_id: str, workspace: Path) -> Environment | None:
-        raise NotImplementedError
-
+    def takes_session_id_workspace(self, session_id: str, workspace: Path) -> Environment | None: raise NotImplementedError
     @hookimpl.provide_environment
-    async def awaits_session_id_workspace(self, session_id: str, workspace: Path) -> Environment | None:
-        raise NotImplementedError
-
+    async def awaits_session_id_workspace(self, session_id: str, workspace: Path) -> Environment | None: raise NotImplementedError
     @hookimpl.provide_environment
-    def keywords_session_id_workspace(self, *, session_id: str, workspace: Path) -> Environment | None:
-        raise NotImplementedError
-
+    def keywords_session_id_workspace(self, *, session_id: str, workspace: Path) -> Environment | None: raise NotImplementedError
     @hookimpl.provide_environment
-    async def wider_session_id_workspace(self, session_id: str | bytes, workspace: PurePath) -> Environment | None:
-        raise NotImplementedError
-
+    async def wider_session_id_workspace(self, session_id: str | bytes, workspace: PurePath) -> Environment | None: raise NotImplementedError
     @hookimpl.provide_environment
-    def reversed_session_id_workspace(self, workspace: Path, session_id: str) -> Environment | None:
-        raise NotImplementedError
-
+    def reversed_session_id_workspace(self, workspace: Path, session_id: str) -> Environment | None: raise NotImplementedError
     @hookimpl.provide_environment
-    def takes_session_id(self, session_id: str) -> Environment | None:
-        raise NotImplementedError
-
+    def takes_session_id(self, session_id: str) -> Environment | None: raise NotImplementedError
     @hookimpl.provide_environment
-    async def awaits_session_id(self, session_id: str) -> Environment | None:
-        raise NotImplementedError
-
+    async def awaits_session_id(self, session_id: str) -> Environment | None: raise NotImplementedError
     @hookimpl.provide_environment
-    def keywords_session_id(self, *, session_id: str) -> Environment | None:
-        raise NotImplementedError
-
+    def keywords_session_id(self, *, session_id: str) -> Environment | None: raise NotImplementedError
     @hookimpl.provide_environment
-    async def wider_session_id(self, session_id: str | bytes) -> Environment | None:
-        raise NotImplementedError
-
+    async def wider_session_id(self, session_id: str | bytes) -> Environment | None: raise NotImplementedError
     @hookimpl.provide_environment
-    def takes_workspace(self, workspace: Path) -> Environment | None:
-        raise NotImplementedError
-
+    def takes_workspace(self, workspace: Path) -> Environment | None: raise NotImplementedError
     @hookimpl.provide_environment
-    async def awaits_workspace(self, workspace: Path) -> Environment | None:
-        raise NotImplementedError
-
+    async def awaits_workspace(self, workspace: Path) -> Environment | None: raise NotImplementedError
     @hookimpl.provide_environment
-    def keywords_workspace(self, *, workspace: Path) -> Environment | None:
-        raise NotImplementedError
-
+    def keywords_workspace(self, *, workspace: Path) -> Environment | None: raise NotImplementedError
     @hookimpl.provide_environment
-    async def wider_workspace(self, workspace: PurePath) -> Environment | None:
-        raise NotImplementedError
-
+    async def wider_workspace(self, workspace: PurePath) -> Environment | None: raise NotImplementedError
     @hookimpl.provide_environment
-    def takes_nothing(self) -> Environment | None:
-        raise NotImplementedError
-
+    def takes_nothing(self) -> Environment | None: raise NotImplementedError
     @hookimpl.provide_environment
-    async def awaits_nothing(self) -> Environment | None:
-        raise NotImplementedError
-
+    async def awaits_nothing(self) -> Environment | None: raise NotImplementedError
     @hookimpl.provide_environment
-    def returns_1(self, session_id: str, workspace: Path) -> Environment:
-        raise NotImplementedError
-
+    def returns_1(self, session_id: str, workspace: Path) -> Environment: raise NotImplementedError
     @hookimpl.provide_environment
-    async def awaits_returns_1(self, session_id: str, workspace: Path) -> Environment:
-        raise NotImplementedError
-
+    async def awaits_returns_1(self, session_id: str, workspace: Path) -> Environment: raise NotImplementedError
     @hookimpl.provide_environment
-    def returns_2(self, session_id: str, workspace: Path) -> Box:
-        raise NotImplementedError
-
+    def returns_2(self, session_id: str, workspace: Path) -> Box: raise NotImplementedError
     @hookimpl.provide_environment
-    async def awaits_returns_2(self, session_id: str, workspace: Path) -> Box:
-        raise NotImplementedError
-
+    async def awaits_returns_2(self, session_id: str, workspace: Path) -> Box: raise NotImplementedError
     @hookimpl.provide_environment
-    def returns_3(self, session_id: str, workspace: Path) -> Box | None:
-        raise NotImplementedError
-
+    def returns_3(self, session_id: str, workspace: Path) -> Box | None: raise NotImplementedError
     @hookimpl.provide_environment
-    async def awaits_returns_3(self, session_id: str, workspace: Path) -> Box | None:
-        raise NotImplementedError
-
+    async def awaits_returns_3(self, session_id: str, workspace: Path) -> Box | None: raise NotImplementedError
     @hookimpl(tryfirst=True).provide_environment
-    def first(self, session_id: str, workspace: Path) -> Environment | None:
-        raise NotImplementedError
-
+    def first(self, session_id: str, workspace: Path) -> Environment | None: raise NotImplementedError
     @hookimpl(trylast=True).provide_environment
-    def last(self, session_id: str, workspace: Path) -> Environment | None:
-        raise NotImplementedError
-
+    def last(self, session_id: str, workspace: Path) -> Environment | None: raise NotImplementedError
     @hookimpl(before=("memory", "guard")).provide_environment
-    def before_others(self, session_id: str, workspace: Path) -> Environment | None:
-        raise NotImplementedError
-
+    def before_others(self, session_id: str, workspace: Path) -> Environment | None: raise NotImplementedError
     @hookimpl(after=("memory",)).provide_environment
-    def after_another(self, session_id: str, workspace: Path) -> Environment | None:
-        raise NotImplementedError
-
+    def after_another(self, session_id: str, workspace: Path) -> Environment | None: raise NotImplementedError
     @hookimpl(tryfirst=True, before=("memory",)).provide_environment
-    def first_before(self, session_id: str, workspace: Path) -> Environment | None:
-        raise NotImplementedError
-
+    def first_before(self, session_id: str, workspace: Path) -> Environment | None: raise NotImplementedError
     @hookimpl(timeout=2.5).provide_environment
-    async def bounded(self, session_id: str, workspace: Path) -> Environment | None:
-        raise NotImplementedError
-
+    async def bounded(self, session_id: str, workspace: Path) -> Environment | None: raise NotImplementedError
     @hookimpl
-    def provide_environment(self, session_id: str, workspace: Path) -> Environment | None:
-        raise NotImplementedError
-
+    def provide_environment(self, session_id: str, workspace: Path) -> Environment | None: raise NotImplementedError
     @classmethod
     @hookimpl.provide_environment
-    def of_the_class(cls, session_id: str, workspace: Path) -> Environment | None:
-        raise NotImplementedError
-
+    def of_the_class(cls, session_id: str, workspace: Path) -> Environment | None: raise NotImplementedError
     @hookimpl.provide_environment
-    def all_by_name(self, **given: object) -> Environment | None:
-        raise NotImplementedError
-
+    @classmethod
+    def marked_of_the_class(cls, session_id: str, workspace: Path) -> Environment | None: raise NotImplementedError
     @hookimpl.provide_environment
-    def with_defaults(self, session_id: str | None = None, workspace: Path | None = None) -> Environment | None:
-        raise NotImplementedError
+    def all_by_name(self, **given: object) -> Environment | None: raise NotImplementedError
+    @hookimpl.provide_environment
+    def with_defaults(self, session_id: str | None = None, workspace: Path | None = None) -> Environment | None: raise NotImplementedError
 
 
 class OnErrorForms:
-
     @hookimpl.on_error
-    def takes_stage_error_message(self, stage: str, error: Exception, message: Envelope | None) -> None:
-        raise NotImplementedError
-
+    def takes_stage_error_message(self, stage: str, error: Exception, message: Envelope | None) -> None: raise NotImplementedError
     @hookimpl.on_error
-    async def awaits_stage_error_message(self, stage: str, error: Exception, message: Envelope | None) -> None:
-        raise NotImplementedError
-
+    async def awaits_stage_error_message(self, stage: str, error: Exception, message: Envelope | None) -> None: raise NotImplementedError
     @hookimpl.on_error
-    def keywords_stage_error_message(self, *, stage: str, error: Exception, message: Envelope | None) -> None:
-        raise NotImplementedError
-
+    def keywords_stage_error_message(self, *, stage: str, error: Exception, message: Envelope | None) -> None: raise NotImplementedError
     @hookimpl.on_error
-    async def wider_stage_error_message(self, stage: str | bytes, error: BaseException, message: object) -> None:
-        raise NotImplementedError
-
+    async def wider_stage_error_message(self, stage: str | bytes, error: BaseException, message: object) -> None: raise NotImplementedError
     @hookimpl.on_error
-    def reversed_stage_error_message(self, message: Envelope | None, error: Exception, stage: str) -> None:
-        raise NotImplementedError
-
+    def reversed_stage_error_message(self, message: Envelope | None, error: Exception, stage: str) -> None: raise NotImplementedError
     @hookimpl.on_error
-    def takes_stage_error(self, stage: str, error: Exception) -> None:
-        raise NotImplementedError
-
+    def takes_stage_error(self, stage: str, error: Exception) -> None: raise NotImplementedError
     @hookimpl.on_error
-    async def awaits_stage_error(self, stage: str, error: Exception) -> None:
-        raise NotImplementedError
-
+    async def awaits_stage_error(self, stage: str, error: Exception) -> None: raise NotImplementedError
     @hookimpl.on_error
-    def keywords_stage_error(self, *, stage: str, error: Exception) -> None:
-        raise NotImplementedError
-
+    def keywords_stage_error(self, *, stage: str, error: Exception) -> None: raise NotImplementedError
     @hookimpl.on_error
-    async def wider_stage_error(self, stage: str | bytes, error: BaseException) -> None:
-        raise NotImplementedError
-
+    async def wider_stage_error(self, stage: str | bytes, error: BaseException) -> None: raise NotImplementedError
     @hookimpl.on_error
-    def reversed_stage_error(self, error: Exception, stage: str) -> None:
-        raise NotImplementedError
-
+    def reversed_stage_error(self, error: Exception, stage: str) -> None: raise NotImplementedError
     @hookimpl.on_error
-    def takes_stage_message(self, stage: str, message: Envelope | None) -> None:
-        raise NotImplementedError
-
+    def takes_stage_message(self, stage: str, message: Envelope | None) -> None: raise NotImplementedError
     @hookimpl.on_error
-    async def awaits_stage_message(self, stage: str, message: Envelope | None) -> None:
-        raise NotImplementedError
-
+    async def awaits_stage_message(self, stage: str, message: Envelope | None) -> None: raise NotImplementedError
     @hookimpl.on_error
-    def keywords_stage_message(self, *, stage: str, message: Envelope | None) -> None:
-        raise NotImplementedError
-
+    def keywords_stage_message(self, *, stage: str, message: Envelope | None) -> None: raise NotImplementedError
     @hookimpl.on_error
-    async def wider_stage_message(self, stage: str | bytes, message: object) -> None:
-        raise NotImplementedError
-
+    async def wider_stage_message(self, stage: str | bytes, message: object) -> None: raise NotImplementedError
     @hookimpl.on_error
-    def reversed_stage_message(self, message: Envelope | None, stage: str) -> None:
-        raise NotImplementedError
-
+    def reversed_stage_message(self, message: Envelope | None, stage: str) -> None: raise NotImplementedError
     @hookimpl.on_error
-    def takes_error_message(self, error: Exception, message: Envelope | None) -> None:
-        raise NotImplementedError
-
+    def takes_error_message(self, error: Exception, message: Envelope | None) -> None: raise NotImplementedError
     @hookimpl.on_error
-    async def awaits_error_message(self, error: Exception, message: Envelope | None) -> None:
-        raise NotImplementedError
-
+    async def awaits_error_message(self, error: Exception, message: Envelope | None) -> None: raise NotImplementedError
     @hookimpl.on_error
-    def keywords_error_message(self, *, error: Exception, message: Envelope | None) -> None:
-        raise NotImplementedError
-
+    def keywords_error_message(self, *, error: Exception, message: Envelope | None) -> None: raise NotImplementedError
     @hookimpl.on_error
-    async def wider_error_message(self, error: BaseException, message: object) -> None:
-        raise NotImplementedError
-
+    async def wider_error_message(self, error: BaseException, message: object) -> None: raise NotImplementedError
     @hookimpl.on_error
-    def reversed_error_message(self, message: Envelope | None, error: Exception) -> None:
-        raise NotImplementedError
-
+    def reversed_error_message(self, message: Envelope | None, error: Exception) -> None: raise NotImplementedError
     @hookimpl.on_error
-    def takes_stage(self, stage: str) -> None:
-        raise NotImplementedError
-
+    def takes_stage(self, stage: str) -> None: raise NotImplementedError
     @hookimpl.on_error
-    async def awaits_stage(self, stage: str) -> None:
-        raise NotImplementedError
-
+    async def awaits_stage(self, stage: str) -> None: raise NotImplementedError
     @hookimpl.on_error
-    def keywords_stage(self, *, stage: str) -> None:
-        raise NotImplementedError
-
+    def keywords_stage(self, *, stage: str) -> None: raise NotImplementedError
     @hookimpl.on_error
-    async def wider_stage(self, stage: str | bytes) -> None:
-        raise NotImplementedError
-
+    async def wider_stage(self, stage: str | bytes) -> None: raise NotImplementedError
     @hookimpl.on_error
-    def takes_error(self, error: Exception) -> None:
-        raise NotImplementedError
-
+    def takes_error(self, error: Exception) -> None: raise NotImplementedError
     @hookimpl.on_error
-    async def awaits_error(self, error: Exception) -> None:
-        raise NotImplementedError
-
+    async def awaits_error(self, error: Exception) -> None: raise NotImplementedError
     @hookimpl.on_error
-    def keywords_error(self, *, error: Exception) -> None:
-        raise NotImplementedError
-
+    def keywords_error(self, *, error: Exception) -> None: raise NotImplementedError
     @hookimpl.on_error
-    async def wider_error(self, error: BaseException) -> None:
-        raise NotImplementedError
-
+    async def wider_error(self, error: BaseException) -> None: raise NotImplementedError
     @hookimpl.on_error
-    def takes_message(self, message: Envelope | None) -> None:
-        raise NotImplementedError
-
+    def takes_message(self, message: Envelope | None) -> None: raise NotImplementedError
     @hookimpl.on_error
-    async def awaits_message(self, message: Envelope | None) -> None:
-        raise NotImplementedError
-
+    async def awaits_message(self, message: Envelope | None) -> None: raise NotImplementedError
     @hookimpl.on_error
-    def keywords_message(self, *, message: Envelope | None) -> None:
-        raise NotImplementedError
-
+    def keywords_message(self, *, message: Envelope | None) -> None: raise NotImplementedError
     @hookimpl.on_error
-    async def wider_message(self, message: object) -> None:
-        raise NotImplementedError
-
+    async def wider_message(self, message: object) -> None: raise NotImplementedError
     @hookimpl.on_error
-    def takes_nothing(self) -> None:
-        raise NotImplementedError
-
+    def takes_nothing(self) -> None: raise NotImplementedError
     @hookimpl.on_error
-    async def awaits_nothing(self) -> None:
-        raise NotImplementedError
-
+    async def awaits_nothing(self) -> None: raise NotImplementedError
     @hookimpl(tryfirst=True).on_error
-    def first(self, stage: str, error: Exception, message: Envelope | None) -> None:
-        raise NotImplementedError
-
+    def first(self, stage: str, error: Exception, message: Envelope | None) -> None: raise NotImplementedError
     @hookimpl(trylast=True).on_error
-    def last(self, stage: str, error: Exception, message: Envelope | None) -> None:
-        raise NotImplementedError
-
+    def last(self, stage: str, error: Exception, message: Envelope | None) -> None: raise NotImplementedError
     @hookimpl(before=("memory", "guard")).on_error
-    def before_others(self, stage: str, error: Exception, message: Envelope | None) -> None:
-        raise NotImplementedError
-
+    def before_others(self, stage: str, error: Exception, message: Envelope | None) -> None: raise NotImplementedError
     @hookimpl(after=("memory",)).on_error
-    def after_another(self, stage: str, error: Exception, message: Envelope | None) -> None:
-        raise NotImplementedError
-
+    def after_another(self, stage: str, error: Exception, message: Envelope | None) -> None: raise NotImplementedError
     @hookimpl(tryfirst=True, before=("memory",)).on_error
-    def first_before(self, stage: str, error: Exception, message: Envelope | None) -> None:
-        raise NotImplementedError
-
+    def first_before(self, stage: str, error: Exception, message: Envelope | None) -> None: raise NotImplementedError
     @hookimpl(timeout=2.5).on_error
-    async def bounded(self, stage: str, error: Exception, message: Envelope | None) -> None:
-        raise NotImplementedError
-
+    async def bounded(self, stage: str, error: Exception, message: Envelope | None) -> None: raise NotImplementedError
     @hookimpl
-    def on_error(self, stage: str, error: Exception, message: Envelope | None) -> None:
-        raise NotImplementedError
-
+    def on_error(self, stage: str, error: Exception, message: Envelope | None) -> None: raise NotImplementedError
     @classmethod
     @hookimpl.on_error
-    def of_the_class(cls, stage: str, error: Exception, message: Envelope | None) -> None:
-        raise NotImplementedError
-
+    def of_the_class(cls, stage: str, error: Exception, message: Envelope | None) -> None: raise NotImplementedError
     @hookimpl.on_error
-    def all_by_name(self, **given: object) -> None:
-        raise NotImplementedError
-
+    @classmethod
+    def marked_of_the_class(cls, stage: str, error: Exception, message: Envelope | None) -> None: raise NotImplementedError
     @hookimpl.on_error
-    def with_defaults(self, stage: str | None = None, error: Exception | None = None, message: Envelope | None | None = None) -> None:
-        raise NotImplementedError
+    def all_by_name(self, **given: object) -> None: raise NotImplementedError
+    @hookimpl.on_error
+    def with_defaults(self, stage: str | None = None, error: Exception | None = None, message: Envelope | None | None = None) -> None: raise NotImplementedError
 
 
 class SystemPromptForms:
-
     @hookimpl.system_prompt
-    def takes_prompt_state(self, prompt: LegacyPrompt, state: TurnState) -> str | None:
-        raise NotImplementedError
-
+    def takes_prompt_state(self, prompt: LegacyPrompt, state: TurnState) -> str | None: raise NotImplementedError
     @hookimpl.system_prompt
-    async def awaits_prompt_state(self, prompt: LegacyPrompt, state: TurnState) -> str | None:
-        raise NotImplementedError
-
+    async def awaits_prompt_state(self, prompt: LegacyPrompt, state: TurnState) -> str | None: raise NotImplementedError
     @hookimpl.system_prompt
-    def keywords_prompt_state(self, *, prompt: LegacyPrompt, state: TurnState) -> str | None:
-        raise NotImplementedError
-
+    def keywords_prompt_state(self, *, prompt: LegacyPrompt, state: TurnState) -> str | None: raise NotImplementedError
     @hookimpl.system_prompt
-    async def wider_prompt_state(self, prompt: str | list[dict[str, Any]] | None, state: Mapping[str, Any]) -> str | None:
-        raise NotImplementedError
-
+    async def wider_prompt_state(self, prompt: str | list[dict[str, Any]] | None, state: Mapping[str, Any]) -> str | None: raise NotImplementedError
     @hookimpl.system_prompt
-    def reversed_prompt_state(self, state: TurnState, prompt: LegacyPrompt) -> str | None:
-        raise NotImplementedError
-
+    def reversed_prompt_state(self, state: TurnState, prompt: LegacyPrompt) -> str | None: raise NotImplementedError
     @hookimpl.system_prompt
-    def takes_prompt(self, prompt: LegacyPrompt) -> str | None:
-        raise NotImplementedError
-
+    def takes_prompt(self, prompt: LegacyPrompt) -> str | None: raise NotImplementedError
     @hookimpl.system_prompt
-    async def awaits_prompt(self, prompt: LegacyPrompt) -> str | None:
-        raise NotImplementedError
-
+    async def awaits_prompt(self, prompt: LegacyPrompt) -> str | None: raise NotImplementedError
     @hookimpl.system_prompt
-    def keywords_prompt(self, *, prompt: LegacyPrompt) -> str | None:
-        raise NotImplementedError
-
+    def keywords_prompt(self, *, prompt: LegacyPrompt) -> str | None: raise NotImplementedError
     @hookimpl.system_prompt
-    async def wider_prompt(self, prompt: str | list[dict[str, Any]] | None) -> str | None:
-        raise NotImplementedError
-
+    async def wider_prompt(self, prompt: str | list[dict[str, Any]] | None) -> str | None: raise NotImplementedError
     @hookimpl.system_prompt
-    def takes_state(self, state: TurnState) -> str | None:
-        raise NotImplementedError
-
+    def takes_state(self, state: TurnState) -> str | None: raise NotImplementedError
     @hookimpl.system_prompt
-    async def awaits_state(self, state: TurnState) -> str | None:
-        raise NotImplementedError
-
+    async def awaits_state(self, state: TurnState) -> str | None: raise NotImplementedError
     @hookimpl.system_prompt
-    def keywords_state(self, *, state: TurnState) -> str | None:
-        raise NotImplementedError
-
+    def keywords_state(self, *, state: TurnState) -> str | None: raise NotImplementedError
     @hookimpl.system_prompt
-    async def wider_state(self, state: Mapping[str, Any]) -> str | None:
-        raise NotImplementedError
-
+    async def wider_state(self, state: Mapping[str, Any]) -> str | None: raise NotImplementedError
     @hookimpl.system_prompt
-    def takes_nothing(self) -> str | None:
-        raise NotImplementedError
-
+    def takes_nothing(self) -> str | None: raise NotImplementedError
     @hookimpl.system_prompt
-    async def awaits_nothing(self) -> str | None:
-        raise NotImplementedError
-
+    async def awaits_nothing(self) -> str | None: raise NotImplementedError
     @hookimpl.system_prompt
-    def returns_1(self, prompt: LegacyPrompt, state: TurnState) -> str:
-        raise NotImplementedError
-
+    def returns_1(self, prompt: LegacyPrompt, state: TurnState) -> str: raise NotImplementedError
     @hookimpl.system_prompt
-    async def awaits_returns_1(self, prompt: LegacyPrompt, state: TurnState) -> str:
-        raise NotImplementedError
-
+    async def awaits_returns_1(self, prompt: LegacyPrompt, state: TurnState) -> str: raise NotImplementedError
     @hookimpl.system_prompt
-    def returns_2(self, prompt: LegacyPrompt, state: TurnState) -> None:
-        raise NotImplementedError
-
+    def returns_2(self, prompt: LegacyPrompt, state: TurnState) -> None: raise NotImplementedError
     @hookimpl.system_prompt
-    async def awaits_returns_2(self, prompt: LegacyPrompt, state: TurnState) -> None:
-        raise NotImplementedError
-
+    async def awaits_returns_2(self, prompt: LegacyPrompt, state: TurnState) -> None: raise NotImplementedError
     @hookimpl(tryfirst=True).system_prompt
-    def first(self, prompt: LegacyPrompt, state: TurnState) -> str | None:
-        raise NotImplementedError
-
+    def first(self, prompt: LegacyPrompt, state: TurnState) -> str | None: raise NotImplementedError
     @hookimpl(trylast=True).system_prompt
-    def last(self, prompt: LegacyPrompt, state: TurnState) -> str | None:
-        raise NotImplementedError
-
+    def last(self, prompt: LegacyPrompt, state: TurnState) -> str | None: raise NotImplementedError
     @hookimpl(before=("memory", "guard")).system_prompt
-    def before_others(self, prompt: LegacyPrompt, state: TurnState) -> str | None:
-        raise NotImplementedError
-
+    def before_others(self, prompt: LegacyPrompt, state: TurnState) -> str | None: raise NotImplementedError
     @hookimpl(after=("memory",)).system_prompt
-    def after_another(self, prompt: LegacyPrompt, state: TurnState) -> str | None:
-        raise NotImplementedError
-
+    def after_another(self, prompt: LegacyPrompt, state: TurnState) -> str | None: raise NotImplementedError
     @hookimpl(tryfirst=True, before=("memory",)).system_prompt
-    def first_before(self, prompt: LegacyPrompt, state: TurnState) -> str | None:
-        raise NotImplementedError
-
+    def first_before(self, prompt: LegacyPrompt, state: TurnState) -> str | None: raise NotImplementedError
     @hookimpl(timeout=2.5).system_prompt
-    async def bounded(self, prompt: LegacyPrompt, state: TurnState) -> str | None:
-        raise NotImplementedError
-
+    async def bounded(self, prompt: LegacyPrompt, state: TurnState) -> str | None: raise NotImplementedError
     @hookimpl
-    def system_prompt(self, prompt: LegacyPrompt, state: TurnState) -> str | None:
-        raise NotImplementedError
-
+    def system_prompt(self, prompt: LegacyPrompt, state: TurnState) -> str | None: raise NotImplementedError
     @classmethod
     @hookimpl.system_prompt
-    def of_the_class(cls, prompt: LegacyPrompt, state: TurnState) -> str | None:
-        raise NotImplementedError
-
+    def of_the_class(cls, prompt: LegacyPrompt, state: TurnState) -> str | None: raise NotImplementedError
     @hookimpl.system_prompt
-    def all_by_name(self, **given: object) -> str | None:
-        raise NotImplementedError
-
+    @classmethod
+    def marked_of_the_class(cls, prompt: LegacyPrompt, state: TurnState) -> str | None: raise NotImplementedError
     @hookimpl.system_prompt
-    def with_defaults(self, prompt: LegacyPrompt | None = None, state: TurnState | None = None) -> str | None:
-        raise NotImplementedError
+    def all_by_name(self, **given: object) -> str | None: raise NotImplementedError
+    @hookimpl.system_prompt
+    def with_defaults(self, prompt: LegacyPrompt | None = None, state: TurnState | None = None) -> str | None: raise NotImplementedError
 
 
 class ProvideTapeStoreForms:
-
     @hookimpl.provide_tape_store
-    def takes_nothing(self) -> TapeStore | AsyncTapeStore | Iterator[TapeStore | AsyncTapeStore] | AsyncIterator[TapeStore | AsyncTapeStore] | None:
-        raise NotImplementedError
-
+    def takes_nothing(self) -> TapeStore | AsyncTapeStore | Iterator[TapeStore | AsyncTapeStore] | AsyncIterator[TapeStore | AsyncTapeStore] | None: raise NotImplementedError
     @hookimpl.provide_tape_store
-    def returns_1(self) -> TapeStore:
-        raise NotImplementedError
-
+    def returns_1(self) -> TapeStore: raise NotImplementedError
     @hookimpl.provide_tape_store
-    def returns_2(self) -> AsyncTapeStore:
-        raise NotImplementedError
-
+    def returns_2(self) -> AsyncTapeStore: raise NotImplementedError
     @hookimpl.provide_tape_store
-    def returns_3(self) -> MemoryStore:
-        raise NotImplementedError
-
+    def returns_3(self) -> MemoryStore: raise NotImplementedError
     @hookimpl.provide_tape_store
-    def returns_4(self) -> AsyncMemoryStore | None:
-        raise NotImplementedError
-
+    def returns_4(self) -> AsyncMemoryStore | None: raise NotImplementedError
     @hookimpl.provide_tape_store
     def yields_1(self) -> Iterator[MemoryStore]:
         for item in list[MemoryStore]():
             yield item
-
     @hookimpl.provide_tape_store
     def yields_2(self) -> Generator[TapeStore, None, None]:
         for item in list[TapeStore]():
             yield item
-
     @hookimpl.provide_tape_store
     async def yields_3(self) -> AsyncIterator[AsyncMemoryStore]:
         for item in list[AsyncMemoryStore]():
             yield item
-
     @hookimpl(tryfirst=True).provide_tape_store
-    def first(self) -> TapeStore | AsyncTapeStore | Iterator[TapeStore | AsyncTapeStore] | AsyncIterator[TapeStore | AsyncTapeStore] | None:
-        raise NotImplementedError
-
+    def first(self) -> TapeStore | AsyncTapeStore | Iterator[TapeStore | AsyncTapeStore] | AsyncIterator[TapeStore | AsyncTapeStore] | None: raise NotImplementedError
     @hookimpl(trylast=True).provide_tape_store
-    def last(self) -> TapeStore | AsyncTapeStore | Iterator[TapeStore | AsyncTapeStore] | AsyncIterator[TapeStore | AsyncTapeStore] | None:
-        raise NotImplementedError
-
+    def last(self) -> TapeStore | AsyncTapeStore | Iterator[TapeStore | AsyncTapeStore] | AsyncIterator[TapeStore | AsyncTapeStore] | None: raise NotImplementedError
     @hookimpl(before=("memory", "guard")).provide_tape_store
-    def before_others(self) -> TapeStore | AsyncTapeStore | Iterator[TapeStore | AsyncTapeStore] | AsyncIterator[TapeStore | AsyncTapeStore] | None:
-        raise NotImplementedError
-
+    def before_others(self) -> TapeStore | AsyncTapeStore | Iterator[TapeStore | AsyncTapeStore] | AsyncIterator[TapeStore | AsyncTapeStore] | None: raise NotImplementedError
     @hookimpl(after=("memory",)).provide_tape_store
-    def after_another(self) -> TapeStore | AsyncTapeStore | Iterator[TapeStore | AsyncTapeStore] | AsyncIterator[TapeStore | AsyncTapeStore] | None:
-        raise NotImplementedError
-
+    def after_another(self) -> TapeStore | AsyncTapeStore | Iterator[TapeStore | AsyncTapeStore] | AsyncIterator[TapeStore | AsyncTapeStore] | None: raise NotImplementedError
     @hookimpl(tryfirst=True, before=("memory",)).provide_tape_store
-    def first_before(self) -> TapeStore | AsyncTapeStore | Iterator[TapeStore | AsyncTapeStore] | AsyncIterator[TapeStore | AsyncTapeStore] | None:
-        raise NotImplementedError
-
+    def first_before(self) -> TapeStore | AsyncTapeStore | Iterator[TapeStore | AsyncTapeStore] | AsyncIterator[TapeStore | AsyncTapeStore] | None: raise NotImplementedError
     @hookimpl
-    def provide_tape_store(self) -> TapeStore | AsyncTapeStore | Iterator[TapeStore | AsyncTapeStore] | AsyncIterator[TapeStore | AsyncTapeStore] | None:
-        raise NotImplementedError
-
+    def provide_tape_store(self) -> TapeStore | AsyncTapeStore | Iterator[TapeStore | AsyncTapeStore] | AsyncIterator[TapeStore | AsyncTapeStore] | None: raise NotImplementedError
     @classmethod
     @hookimpl.provide_tape_store
-    def of_the_class(cls) -> TapeStore | AsyncTapeStore | Iterator[TapeStore | AsyncTapeStore] | AsyncIterator[TapeStore | AsyncTapeStore] | None:
-        raise NotImplementedError
-
+    def of_the_class(cls) -> TapeStore | AsyncTapeStore | Iterator[TapeStore | AsyncTapeStore] | AsyncIterator[TapeStore | AsyncTapeStore] | None: raise NotImplementedError
     @hookimpl.provide_tape_store
-    def all_by_name(self, **given: object) -> TapeStore | AsyncTapeStore | Iterator[TapeStore | AsyncTapeStore] | AsyncIterator[TapeStore | AsyncTapeStore] | None:
-        raise NotImplementedError
+    @classmethod
+    def marked_of_the_class(cls) -> TapeStore | AsyncTapeStore | Iterator[TapeStore | AsyncTapeStore] | AsyncIterator[TapeStore | AsyncTapeStore] | None: raise NotImplementedError
+    @hookimpl.provide_tape_store
+    def all_by_name(self, **given: object) -> TapeStore | AsyncTapeStore | Iterator[TapeStore | AsyncTapeStore] | AsyncIterator[TapeStore | AsyncTapeStore] | None: raise NotImplementedError
 
 
 class ProvideLifespanForms:
-
     @hookimpl.provide_lifespan
-    def takes_nothing(self) -> Iterator[None] | AsyncIterator[None] | None:
-        raise NotImplementedError
-
+    def takes_nothing(self) -> Iterator[None] | AsyncIterator[None] | None: raise NotImplementedError
     @hookimpl.provide_lifespan
-    def returns_1(self) -> Iterator[None]:
-        raise NotImplementedError
-
+    def returns_1(self) -> Iterator[None]: raise NotImplementedError
     @hookimpl.provide_lifespan
-    def returns_2(self) -> AsyncIterator[None]:
-        raise NotImplementedError
-
+    def returns_2(self) -> AsyncIterator[None]: raise NotImplementedError
     @hookimpl.provide_lifespan
-    def returns_3(self) -> None:
-        raise NotImplementedError
-
+    def returns_3(self) -> None: raise NotImplementedError
     @hookimpl.provide_lifespan
     def yields_1(self) -> Iterator[None]:
         for item in list[None]():
             yield item
-
     @hookimpl.provide_lifespan
     def yields_2(self) -> Generator[None, None, None]:
         for item in list[None]():
             yield item
-
     @hookimpl.provide_lifespan
     async def yields_3(self) -> AsyncIterator[None]:
         for item in list[None]():
             yield item
-
     @hookimpl.provide_lifespan
     async def yields_4(self) -> AsyncGenerator[None, None]:
         for item in list[None]():
             yield item
-
     @hookimpl(tryfirst=True).provide_lifespan
-    def first(self) -> Iterator[None] | AsyncIterator[None] | None:
-        raise NotImplementedError
-
+    def first(self) -> Iterator[None] | AsyncIterator[None] | None: raise NotImplementedError
     @hookimpl(trylast=True).provide_lifespan
-    def last(self) -> Iterator[None] | AsyncIterator[None] | None:
-        raise NotImplementedError
-
+    def last(self) -> Iterator[None] | AsyncIterator[None] | None: raise NotImplementedError
     @hookimpl(before=("memory", "guard")).provide_lifespan
-    def before_others(self) -> Iterator[None] | AsyncIterator[None] | None:
-        raise NotImplementedError
-
+    def before_others(self) -> Iterator[None] | AsyncIterator[None] | None: raise NotImplementedError
     @hookimpl(after=("memory",)).provide_lifespan
-    def after_another(self) -> Iterator[None] | AsyncIterator[None] | None:
-        raise NotImplementedError
-
+    def after_another(self) -> Iterator[None] | AsyncIterator[None] | None: raise NotImplementedError
     @hookimpl(tryfirst=True, before=("memory",)).provide_lifespan
-    def first_before(self) -> Iterator[None] | AsyncIterator[None] | None:
-        raise NotImplementedError
-
+    def first_before(self) -> Iterator[None] | AsyncIterator[None] | None: raise NotImplementedError
     @hookimpl
-    def provide_lifespan(self) -> Iterator[None] | AsyncIterator[None] | None:
-        raise NotImplementedError
-
+    def provide_lifespan(self) -> Iterator[None] | AsyncIterator[None] | None: raise NotImplementedError
     @classmethod
     @hookimpl.provide_lifespan
-    def of_the_class(cls) -> Iterator[None] | AsyncIterator[None] | None:
-        raise NotImplementedError
-
+    def of_the_class(cls) -> Iterator[None] | AsyncIterator[None] | None: raise NotImplementedError
     @hookimpl.provide_lifespan
-    def all_by_name(self, **given: object) -> Iterator[None] | AsyncIterator[None] | None:
-        raise NotImplementedError
+    @classmethod
+    def marked_of_the_class(cls) -> Iterator[None] | AsyncIterator[None] | None: raise NotImplementedError
+    @hookimpl.provide_lifespan
+    def all_by_name(self, **given: object) -> Iterator[None] | AsyncIterator[None] | None: raise NotImplementedError
 
 
 class ProvideTapeSidecarForms:
-
     @hookimpl.provide_tape_sidecar
-    def takes_nothing(self) -> TapeSidecar | None:
-        raise NotImplementedError
-
+    def takes_nothing(self) -> TapeSidecar | None: raise NotImplementedError
     @hookimpl.provide_tape_sidecar
-    def returns_1(self) -> TapeSidecar:
-        raise NotImplementedError
-
+    def returns_1(self) -> TapeSidecar: raise NotImplementedError
     @hookimpl.provide_tape_sidecar
-    def returns_2(self) -> Notes:
-        raise NotImplementedError
-
+    def returns_2(self) -> Notes: raise NotImplementedError
     @hookimpl.provide_tape_sidecar
-    def returns_3(self) -> None:
-        raise NotImplementedError
-
+    def returns_3(self) -> None: raise NotImplementedError
     @hookimpl(tryfirst=True).provide_tape_sidecar
-    def first(self) -> TapeSidecar | None:
-        raise NotImplementedError
-
+    def first(self) -> TapeSidecar | None: raise NotImplementedError
     @hookimpl(trylast=True).provide_tape_sidecar
-    def last(self) -> TapeSidecar | None:
-        raise NotImplementedError
-
+    def last(self) -> TapeSidecar | None: raise NotImplementedError
     @hookimpl(before=("memory", "guard")).provide_tape_sidecar
-    def before_others(self) -> TapeSidecar | None:
-        raise NotImplementedError
-
+    def before_others(self) -> TapeSidecar | None: raise NotImplementedError
     @hookimpl(after=("memory",)).provide_tape_sidecar
-    def after_another(self) -> TapeSidecar | None:
-        raise NotImplementedError
-
+    def after_another(self) -> TapeSidecar | None: raise NotImplementedError
     @hookimpl(tryfirst=True, before=("memory",)).provide_tape_sidecar
-    def first_before(self) -> TapeSidecar | None:
-        raise NotImplementedError
-
+    def first_before(self) -> TapeSidecar | None: raise NotImplementedError
     @hookimpl
-    def provide_tape_sidecar(self) -> TapeSidecar | None:
-        raise NotImplementedError
-
+    def provide_tape_sidecar(self) -> TapeSidecar | None: raise NotImplementedError
     @classmethod
     @hookimpl.provide_tape_sidecar
-    def of_the_class(cls) -> TapeSidecar | None:
-        raise NotImplementedError
-
+    def of_the_class(cls) -> TapeSidecar | None: raise NotImplementedError
     @hookimpl.provide_tape_sidecar
-    def all_by_name(self, **given: object) -> TapeSidecar | None:
-        raise NotImplementedError
+    @classmethod
+    def marked_of_the_class(cls) -> TapeSidecar | None: raise NotImplementedError
+    @hookimpl.provide_tape_sidecar
+    def all_by_name(self, **given: object) -> TapeSidecar | None: raise NotImplementedError
 
 
 class ProvideChannelsForms:
-
     @hookimpl.provide_channels
-    def takes_message_handler(self, message_handler: MessageHandler) -> Sequence[Channel] | None:
-        raise NotImplementedError
-
+    def takes_message_handler(self, message_handler: MessageHandler) -> Sequence[Channel] | None: raise NotImplementedError
     @hookimpl.provide_channels
-    def keywords_message_handler(self, *, message_handler: MessageHandler) -> Sequence[Channel] | None:
-        raise NotImplementedError
-
+    def keywords_message_handler(self, *, message_handler: MessageHandler) -> Sequence[Channel] | None: raise NotImplementedError
     @hookimpl.provide_channels
-    def wider_message_handler(self, message_handler: Callable[[Envelope], Awaitable[None]]) -> Sequence[Channel] | None:
-        raise NotImplementedError
-
+    def wider_message_handler(self, message_handler: Callable[[Envelope], Awaitable[None]]) -> Sequence[Channel] | None: raise NotImplementedError
     @hookimpl.provide_channels
-    def takes_nothing(self) -> Sequence[Channel] | None:
-        raise NotImplementedError
-
+    def takes_nothing(self) -> Sequence[Channel] | None: raise NotImplementedError
     @hookimpl.provide_channels
-    def returns_1(self, message_handler: MessageHandler) -> list[Channel]:
-        raise NotImplementedError
-
+    def returns_1(self, message_handler: MessageHandler) -> list[Channel]: raise NotImplementedError
     @hookimpl.provide_channels
-    def returns_2(self, message_handler: MessageHandler) -> list[Room]:
-        raise NotImplementedError
-
+    def returns_2(self, message_handler: MessageHandler) -> list[Room]: raise NotImplementedError
     @hookimpl.provide_channels
-    def returns_3(self, message_handler: MessageHandler) -> tuple[Channel, ...] | None:
-        raise NotImplementedError
-
+    def returns_3(self, message_handler: MessageHandler) -> tuple[Channel, ...] | None: raise NotImplementedError
     @hookimpl(tryfirst=True).provide_channels
-    def first(self, message_handler: MessageHandler) -> Sequence[Channel] | None:
-        raise NotImplementedError
-
+    def first(self, message_handler: MessageHandler) -> Sequence[Channel] | None: raise NotImplementedError
     @hookimpl(trylast=True).provide_channels
-    def last(self, message_handler: MessageHandler) -> Sequence[Channel] | None:
-        raise NotImplementedError
-
+    def last(self, message_handler: MessageHandler) -> Sequence[Channel] | None: raise NotImplementedError
     @hookimpl(before=("memory", "guard")).provide_channels
-    def before_others(self, message_handler: MessageHandler) -> Sequence[Channel] | None:
-        raise NotImplementedError
-
+    def before_others(self, message_handler: MessageHandler) -> Sequence[Channel] | None: raise NotImplementedError
     @hookimpl(after=("memory",)).provide_channels
-    def after_another(self, message_handler: MessageHandler) -> Sequence[Channel] | None:
-        raise NotImplementedError
-
+    def after_another(self, message_handler: MessageHandler) -> Sequence[Channel] | None: raise NotImplementedError
     @hookimpl(tryfirst=True, before=("memory",)).provide_channels
-    def first_before(self, message_handler: MessageHandler) -> Sequence[Channel] | None:
-        raise NotImplementedError
-
+    def first_before(self, message_handler: MessageHandler) -> Sequence[Channel] | None: raise NotImplementedError
     @hookimpl
-    def provide_channels(self, message_handler: MessageHandler) -> Sequence[Channel] | None:
-        raise NotImplementedError
-
+    def provide_channels(self, message_handler: MessageHandler) -> Sequence[Channel] | None: raise NotImplementedError
     @classmethod
     @hookimpl.provide_channels
-    def of_the_class(cls, message_handler: MessageHandler) -> Sequence[Channel] | None:
-        raise NotImplementedError
-
+    def of_the_class(cls, message_handler: MessageHandler) -> Sequence[Channel] | None: raise NotImplementedError
     @hookimpl.provide_channels
-    def all_by_name(self, **given: object) -> Sequence[Channel] | None:
-        raise NotImplementedError
-
+    @classmethod
+    def marked_of_the_class(cls, message_handler: MessageHandler) -> Sequence[Channel] | None: raise NotImplementedError
     @hookimpl.provide_channels
-    def with_defaults(self, message_handler: MessageHandler | None = None) -> Sequence[Channel] | None:
-        raise NotImplementedError
+    def all_by_name(self, **given: object) -> Sequence[Channel] | None: raise NotImplementedError
+    @hookimpl.provide_channels
+    def with_defaults(self, message_handler: MessageHandler | None = None) -> Sequence[Channel] | None: raise NotImplementedError
 
 
 class BuildTapeContextForms:
-
     @hookimpl.build_tape_context
-    def takes_nothing(self) -> TapeContext | None:
-        raise NotImplementedError
-
+    def takes_nothing(self) -> TapeContext | None: raise NotImplementedError
     @hookimpl.build_tape_context
-    def returns_1(self) -> TapeContext:
-        raise NotImplementedError
-
+    def returns_1(self) -> TapeContext: raise NotImplementedError
     @hookimpl.build_tape_context
-    def returns_2(self) -> None:
-        raise NotImplementedError
-
+    def returns_2(self) -> None: raise NotImplementedError
     @hookimpl(tryfirst=True).build_tape_context
-    def first(self) -> TapeContext | None:
-        raise NotImplementedError
-
+    def first(self) -> TapeContext | None: raise NotImplementedError
     @hookimpl(trylast=True).build_tape_context
-    def last(self) -> TapeContext | None:
-        raise NotImplementedError
-
+    def last(self) -> TapeContext | None: raise NotImplementedError
     @hookimpl(before=("memory", "guard")).build_tape_context
-    def before_others(self) -> TapeContext | None:
-        raise NotImplementedError
-
+    def before_others(self) -> TapeContext | None: raise NotImplementedError
     @hookimpl(after=("memory",)).build_tape_context
-    def after_another(self) -> TapeContext | None:
-        raise NotImplementedError
-
+    def after_another(self) -> TapeContext | None: raise NotImplementedError
     @hookimpl(tryfirst=True, before=("memory",)).build_tape_context
-    def first_before(self) -> TapeContext | None:
-        raise NotImplementedError
-
+    def first_before(self) -> TapeContext | None: raise NotImplementedError
     @hookimpl
-    def build_tape_context(self) -> TapeContext | None:
-        raise NotImplementedError
-
+    def build_tape_context(self) -> TapeContext | None: raise NotImplementedError
     @classmethod
     @hookimpl.build_tape_context
-    def of_the_class(cls) -> TapeContext | None:
-        raise NotImplementedError
-
+    def of_the_class(cls) -> TapeContext | None: raise NotImplementedError
     @hookimpl.build_tape_context
-    def all_by_name(self, **given: object) -> TapeContext | None:
-        raise NotImplementedError
+    @classmethod
+    def marked_of_the_class(cls) -> TapeContext | None: raise NotImplementedError
+    @hookimpl.build_tape_context
+    def all_by_name(self, **given: object) -> TapeContext | None: raise NotImplementedError
 
 
 class AdmitMessageForms:
-
     @hookimpl.admit_message
-    def takes_session_id_message_turn(self, session_id: str, message: Envelope, turn: TurnSnapshot) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    def takes_session_id_message_turn(self, session_id: str, message: Envelope, turn: TurnSnapshot) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl.admit_message
-    async def awaits_session_id_message_turn(self, session_id: str, message: Envelope, turn: TurnSnapshot) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    async def awaits_session_id_message_turn(self, session_id: str, message: Envelope, turn: TurnSnapshot) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl.admit_message
-    def keywords_session_id_message_turn(self, *, session_id: str, message: Envelope, turn: TurnSnapshot) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    def keywords_session_id_message_turn(self, *, session_id: str, message: Envelope, turn: TurnSnapshot) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl.admit_message
-    async def wider_session_id_message_turn(self, session_id: str | bytes, message: Envelope | str, turn: TurnSnapshot | None) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    async def wider_session_id_message_turn(self, session_id: str | bytes, message: Envelope | str, turn: TurnSnapshot | None) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl.admit_message
-    def reversed_session_id_message_turn(self, turn: TurnSnapshot, message: Envelope, session_id: str) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    def reversed_session_id_message_turn(self, turn: TurnSnapshot, message: Envelope, session_id: str) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl.admit_message
-    def takes_session_id_message(self, session_id: str, message: Envelope) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    def takes_session_id_message(self, session_id: str, message: Envelope) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl.admit_message
-    async def awaits_session_id_message(self, session_id: str, message: Envelope) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    async def awaits_session_id_message(self, session_id: str, message: Envelope) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl.admit_message
-    def keywords_session_id_message(self, *, session_id: str, message: Envelope) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    def keywords_session_id_message(self, *, session_id: str, message: Envelope) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl.admit_message
-    async def wider_session_id_message(self, session_id: str | bytes, message: Envelope | str) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    async def wider_session_id_message(self, session_id: str | bytes, message: Envelope | str) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl.admit_message
-    def reversed_session_id_message(self, message: Envelope, session_id: str) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    def reversed_session_id_message(self, message: Envelope, session_id: str) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl.admit_message
-    def takes_session_id_turn(self, session_id: str, turn: TurnSnapshot) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    def takes_session_id_turn(self, session_id: str, turn: TurnSnapshot) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl.admit_message
-    async def awaits_session_id_turn(self, session_id: str, turn: TurnSnapshot) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    async def awaits_session_id_turn(self, session_id: str, turn: TurnSnapshot) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl.admit_message
-    def keywords_session_id_turn(self, *, session_id: str, turn: TurnSnapshot) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    def keywords_session_id_turn(self, *, session_id: str, turn: TurnSnapshot) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl.admit_message
-    async def wider_session_id_turn(self, session_id: str | bytes, turn: TurnSnapshot | None) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    async def wider_session_id_turn(self, session_id: str | bytes, turn: TurnSnapshot | None) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl.admit_message
-    def reversed_session_id_turn(self, turn: TurnSnapshot, session_id: str) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    def reversed_session_id_turn(self, turn: TurnSnapshot, session_id: str) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl.admit_message
-    def takes_message_turn(self, message: Envelope, turn: TurnSnapshot) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    def takes_message_turn(self, message: Envelope, turn: TurnSnapshot) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl.admit_message
-    async def awaits_message_turn(self, message: Envelope, turn: TurnSnapshot) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    async def awaits_message_turn(self, message: Envelope, turn: TurnSnapshot) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl.admit_message
-    def keywords_message_turn(self, *, message: Envelope, turn: TurnSnapshot) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    def keywords_message_turn(self, *, message: Envelope, turn: TurnSnapshot) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl.admit_message
-    async def wider_message_turn(self, message: Envelope | str, turn: TurnSnapshot | None) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    async def wider_message_turn(self, message: Envelope | str, turn: TurnSnapshot | None) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl.admit_message
-    def reversed_message_turn(self, turn: TurnSnapshot, message: Envelope) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    def reversed_message_turn(self, turn: TurnSnapshot, message: Envelope) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl.admit_message
-    def takes_session_id(self, session_id: str) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    def takes_session_id(self, session_id: str) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl.admit_message
-    async def awaits_session_id(self, session_id: str) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    async def awaits_session_id(self, session_id: str) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl.admit_message
-    def keywords_session_id(self, *, session_id: str) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    def keywords_session_id(self, *, session_id: str) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl.admit_message
-    async def wider_session_id(self, session_id: str | bytes) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    async def wider_session_id(self, session_id: str | bytes) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl.admit_message
-    def takes_message(self, message: Envelope) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    def takes_message(self, message: Envelope) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl.admit_message
-    async def awaits_message(self, message: Envelope) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    async def awaits_message(self, message: Envelope) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl.admit_message
-    def keywords_message(self, *, message: Envelope) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    def keywords_message(self, *, message: Envelope) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl.admit_message
-    async def wider_message(self, message: Envelope | str) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    async def wider_message(self, message: Envelope | str) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl.admit_message
-    def takes_turn(self, turn: TurnSnapshot) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    def takes_turn(self, turn: TurnSnapshot) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl.admit_message
-    async def awaits_turn(self, turn: TurnSnapshot) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    async def awaits_turn(self, turn: TurnSnapshot) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl.admit_message
-    def keywords_turn(self, *, turn: TurnSnapshot) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    def keywords_turn(self, *, turn: TurnSnapshot) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl.admit_message
-    async def wider_turn(self, turn: TurnSnapshot | None) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    async def wider_turn(self, turn: TurnSnapshot | None) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl.admit_message
-    def takes_nothing(self) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    def takes_nothing(self) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl.admit_message
-    async def awaits_nothing(self) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    async def awaits_nothing(self) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl.admit_message
-    def returns_1(self, session_id: str, message: Envelope, turn: TurnSnapshot) -> AdmitDecision:
-        raise NotImplementedError
-
+    def returns_1(self, session_id: str, message: Envelope, turn: TurnSnapshot) -> AdmitDecision: raise NotImplementedError
     @hookimpl.admit_message
-    async def awaits_returns_1(self, session_id: str, message: Envelope, turn: TurnSnapshot) -> AdmitDecision:
-        raise NotImplementedError
-
+    async def awaits_returns_1(self, session_id: str, message: Envelope, turn: TurnSnapshot) -> AdmitDecision: raise NotImplementedError
     @hookimpl.admit_message
-    def returns_2(self, session_id: str, message: Envelope, turn: TurnSnapshot) -> None:
-        raise NotImplementedError
-
+    def returns_2(self, session_id: str, message: Envelope, turn: TurnSnapshot) -> None: raise NotImplementedError
     @hookimpl.admit_message
-    async def awaits_returns_2(self, session_id: str, message: Envelope, turn: TurnSnapshot) -> None:
-        raise NotImplementedError
-
+    async def awaits_returns_2(self, session_id: str, message: Envelope, turn: TurnSnapshot) -> None: raise NotImplementedError
     @hookimpl(tryfirst=True).admit_message
-    def first(self, session_id: str, message: Envelope, turn: TurnSnapshot) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    def first(self, session_id: str, message: Envelope, turn: TurnSnapshot) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl(trylast=True).admit_message
-    def last(self, session_id: str, message: Envelope, turn: TurnSnapshot) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    def last(self, session_id: str, message: Envelope, turn: TurnSnapshot) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl(before=("memory", "guard")).admit_message
-    def before_others(self, session_id: str, message: Envelope, turn: TurnSnapshot) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    def before_others(self, session_id: str, message: Envelope, turn: TurnSnapshot) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl(after=("memory",)).admit_message
-    def after_another(self, session_id: str, message: Envelope, turn: TurnSnapshot) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    def after_another(self, session_id: str, message: Envelope, turn: TurnSnapshot) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl(tryfirst=True, before=("memory",)).admit_message
-    def first_before(self, session_id: str, message: Envelope, turn: TurnSnapshot) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    def first_before(self, session_id: str, message: Envelope, turn: TurnSnapshot) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl(timeout=2.5).admit_message
-    async def bounded(self, session_id: str, message: Envelope, turn: TurnSnapshot) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    async def bounded(self, session_id: str, message: Envelope, turn: TurnSnapshot) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl
-    def admit_message(self, session_id: str, message: Envelope, turn: TurnSnapshot) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    def admit_message(self, session_id: str, message: Envelope, turn: TurnSnapshot) -> AdmitDecision | None: raise NotImplementedError
     @classmethod
     @hookimpl.admit_message
-    def of_the_class(cls, session_id: str, message: Envelope, turn: TurnSnapshot) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    def of_the_class(cls, session_id: str, message: Envelope, turn: TurnSnapshot) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl.admit_message
-    def all_by_name(self, **given: object) -> AdmitDecision | None:
-        raise NotImplementedError
-
+    @classmethod
+    def marked_of_the_class(cls, session_id: str, message: Envelope, turn: TurnSnapshot) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl.admit_message
-    def with_defaults(self, session_id: str | None = None, message: Envelope | None = None, turn: TurnSnapshot | None = None) -> AdmitDecision | None:
-        raise NotImplementedError
+    def all_by_name(self, **given: object) -> AdmitDecision | None: raise NotImplementedError
+    @hookimpl.admit_message
+    def with_defaults(self, session_id: str | None = None, message: Envelope | None = None, turn: TurnSnapshot | None = None) -> AdmitDecision | None: raise NotImplementedError
 
 
 class ProvideSteeringInboxForms:
-
     @hookimpl.provide_steering_inbox
-    def takes_nothing(self) -> SteeringInbox | Iterator[SteeringInbox] | AsyncIterator[SteeringInbox] | None:
-        raise NotImplementedError
-
+    def takes_nothing(self) -> SteeringInbox | Iterator[SteeringInbox] | AsyncIterator[SteeringInbox] | None: raise NotImplementedError
     @hookimpl.provide_steering_inbox
-    def returns_1(self) -> SteeringInbox:
-        raise NotImplementedError
-
+    def returns_1(self) -> SteeringInbox: raise NotImplementedError
     @hookimpl.provide_steering_inbox
-    def returns_2(self) -> Inbox:
-        raise NotImplementedError
-
+    def returns_2(self) -> Inbox: raise NotImplementedError
     @hookimpl.provide_steering_inbox
-    def returns_3(self) -> Inbox | None:
-        raise NotImplementedError
-
+    def returns_3(self) -> Inbox | None: raise NotImplementedError
     @hookimpl.provide_steering_inbox
     def yields_1(self) -> Iterator[SteeringInbox]:
         for item in list[SteeringInbox]():
             yield item
-
     @hookimpl.provide_steering_inbox
     def yields_2(self) -> Generator[Inbox, None, None]:
         for item in list[Inbox]():
             yield item
-
     @hookimpl.provide_steering_inbox
     async def yields_3(self) -> AsyncIterator[Inbox]:
         for item in list[Inbox]():
             yield item
-
     @hookimpl(tryfirst=True).provide_steering_inbox
-    def first(self) -> SteeringInbox | Iterator[SteeringInbox] | AsyncIterator[SteeringInbox] | None:
-        raise NotImplementedError
-
+    def first(self) -> SteeringInbox | Iterator[SteeringInbox] | AsyncIterator[SteeringInbox] | None: raise NotImplementedError
     @hookimpl(trylast=True).provide_steering_inbox
-    def last(self) -> SteeringInbox | Iterator[SteeringInbox] | AsyncIterator[SteeringInbox] | None:
-        raise NotImplementedError
-
+    def last(self) -> SteeringInbox | Iterator[SteeringInbox] | AsyncIterator[SteeringInbox] | None: raise NotImplementedError
     @hookimpl(before=("memory", "guard")).provide_steering_inbox
-    def before_others(self) -> SteeringInbox | Iterator[SteeringInbox] | AsyncIterator[SteeringInbox] | None:
-        raise NotImplementedError
-
+    def before_others(self) -> SteeringInbox | Iterator[SteeringInbox] | AsyncIterator[SteeringInbox] | None: raise NotImplementedError
     @hookimpl(after=("memory",)).provide_steering_inbox
-    def after_another(self) -> SteeringInbox | Iterator[SteeringInbox] | AsyncIterator[SteeringInbox] | None:
-        raise NotImplementedError
-
+    def after_another(self) -> SteeringInbox | Iterator[SteeringInbox] | AsyncIterator[SteeringInbox] | None: raise NotImplementedError
     @hookimpl(tryfirst=True, before=("memory",)).provide_steering_inbox
-    def first_before(self) -> SteeringInbox | Iterator[SteeringInbox] | AsyncIterator[SteeringInbox] | None:
-        raise NotImplementedError
-
+    def first_before(self) -> SteeringInbox | Iterator[SteeringInbox] | AsyncIterator[SteeringInbox] | None: raise NotImplementedError
     @hookimpl
-    def provide_steering_inbox(self) -> SteeringInbox | Iterator[SteeringInbox] | AsyncIterator[SteeringInbox] | None:
-        raise NotImplementedError
-
+    def provide_steering_inbox(self) -> SteeringInbox | Iterator[SteeringInbox] | AsyncIterator[SteeringInbox] | None: raise NotImplementedError
     @classmethod
     @hookimpl.provide_steering_inbox
-    def of_the_class(cls) -> SteeringInbox | Iterator[SteeringInbox] | AsyncIterator[SteeringInbox] | None:
-        raise NotImplementedError
-
+    def of_the_class(cls) -> SteeringInbox | Iterator[SteeringInbox] | AsyncIterator[SteeringInbox] | None: raise NotImplementedError
     @hookimpl.provide_steering_inbox
-    def all_by_name(self, **given: object) -> SteeringInbox | Iterator[SteeringInbox] | AsyncIterator[SteeringInbox] | None:
-        raise NotImplementedError
+    @classmethod
+    def marked_of_the_class(cls) -> SteeringInbox | Iterator[SteeringInbox] | AsyncIterator[SteeringInbox] | None: raise NotImplementedError
+    @hookimpl.provide_steering_inbox
+    def all_by_name(self, **given: object) -> SteeringInbox | Iterator[SteeringInbox] | AsyncIterator[SteeringInbox] | None: raise NotImplementedError
 
 
 class ProvideToolsForms:
-
     @hookimpl.provide_tools
-    def takes_nothing(self) -> Sequence[Tool] | None:
-        raise NotImplementedError
-
+    def takes_nothing(self) -> Sequence[Tool] | None: raise NotImplementedError
     @hookimpl.provide_tools
-    def returns_1(self) -> list[Tool]:
-        raise NotImplementedError
-
+    def returns_1(self) -> list[Tool]: raise NotImplementedError
     @hookimpl.provide_tools
-    def returns_2(self) -> tuple[Tool, ...]:
-        raise NotImplementedError
-
+    def returns_2(self) -> tuple[Tool, ...]: raise NotImplementedError
     @hookimpl.provide_tools
-    def returns_3(self) -> None:
-        raise NotImplementedError
-
+    def returns_3(self) -> None: raise NotImplementedError
     @hookimpl(tryfirst=True).provide_tools
-    def first(self) -> Sequence[Tool] | None:
-        raise NotImplementedError
-
+    def first(self) -> Sequence[Tool] | None: raise NotImplementedError
     @hookimpl(trylast=True).provide_tools
-    def last(self) -> Sequence[Tool] | None:
-        raise NotImplementedError
-
+    def last(self) -> Sequence[Tool] | None: raise NotImplementedError
     @hookimpl(before=("memory", "guard")).provide_tools
-    def before_others(self) -> Sequence[Tool] | None:
-        raise NotImplementedError
-
+    def before_others(self) -> Sequence[Tool] | None: raise NotImplementedError
     @hookimpl(after=("memory",)).provide_tools
-    def after_another(self) -> Sequence[Tool] | None:
-        raise NotImplementedError
-
+    def after_another(self) -> Sequence[Tool] | None: raise NotImplementedError
     @hookimpl(tryfirst=True, before=("memory",)).provide_tools
-    def first_before(self) -> Sequence[Tool] | None:
-        raise NotImplementedError
-
+    def first_before(self) -> Sequence[Tool] | None: raise NotImplementedError
     @hookimpl
-    def provide_tools(self) -> Sequence[Tool] | None:
-        raise NotImplementedError
-
+    def provide_tools(self) -> Sequence[Tool] | None: raise NotImplementedError
     @classmethod
     @hookimpl.provide_tools
-    def of_the_class(cls) -> Sequence[Tool] | None:
-        raise NotImplementedError
-
+    def of_the_class(cls) -> Sequence[Tool] | None: raise NotImplementedError
     @hookimpl.provide_tools
-    def all_by_name(self, **given: object) -> Sequence[Tool] | None:
-        raise NotImplementedError
+    @classmethod
+    def marked_of_the_class(cls) -> Sequence[Tool] | None: raise NotImplementedError
+    @hookimpl.provide_tools
+    def all_by_name(self, **given: object) -> Sequence[Tool] | None: raise NotImplementedError
 
 
 class BeforeLLMCallForms:
-
     @hookimpl.before_llm_call
-    def takes_request_state(self, request: LLMCallRequest, state: TurnState) -> LLMCallRequest | LLMCallDecision | None:
-        raise NotImplementedError
-
+    def takes_request_state(self, request: LLMCallRequest, state: TurnState) -> LLMCallRequest | LLMCallDecision | None: raise NotImplementedError
     @hookimpl.before_llm_call
-    async def awaits_request_state(self, request: LLMCallRequest, state: TurnState) -> LLMCallRequest | LLMCallDecision | None:
-        raise NotImplementedError
-
+    async def awaits_request_state(self, request: LLMCallRequest, state: TurnState) -> LLMCallRequest | LLMCallDecision | None: raise NotImplementedError
     @hookimpl.before_llm_call
-    def keywords_request_state(self, *, request: LLMCallRequest, state: TurnState) -> LLMCallRequest | LLMCallDecision | None:
-        raise NotImplementedError
-
+    def keywords_request_state(self, *, request: LLMCallRequest, state: TurnState) -> LLMCallRequest | LLMCallDecision | None: raise NotImplementedError
     @hookimpl.before_llm_call
-    async def wider_request_state(self, request: LLMCallRequest | None, state: Mapping[str, Any]) -> LLMCallRequest | LLMCallDecision | None:
-        raise NotImplementedError
-
+    async def wider_request_state(self, request: LLMCallRequest | None, state: Mapping[str, Any]) -> LLMCallRequest | LLMCallDecision | None: raise NotImplementedError
     @hookimpl.before_llm_call
-    def reversed_request_state(self, state: TurnState, request: LLMCallRequest) -> LLMCallRequest | LLMCallDecision | None:
-        raise NotImplementedError
-
+    def reversed_request_state(self, state: TurnState, request: LLMCallRequest) -> LLMCallRequest | LLMCallDecision | None: raise NotImplementedError
     @hookimpl.before_llm_call
-    def takes_request(self, request: LLMCallRequest) -> LLMCallRequest | LLMCallDecision | None:
-        raise NotImplementedError
-
+    def takes_request(self, request: LLMCallRequest) -> LLMCallRequest | LLMCallDecision | None: raise NotImplementedError
     @hookimpl.before_llm_call
-    async def awaits_request(self, request: LLMCallRequest) -> LLMCallRequest | LLMCallDecision | None:
-        raise NotImplementedError
-
+    async def awaits_request(self, request: LLMCallRequest) -> LLMCallRequest | LLMCallDecision | None: raise NotImplementedError
     @hookimpl.before_llm_call
-    def keywords_request(self, *, request: LLMCallRequest) -> LLMCallRequest | LLMCallDecision | None:
-        raise NotImplementedError
-
+    def keywords_request(self, *, request: LLMCallRequest) -> LLMCallRequest | LLMCallDecision | None: raise NotImplementedError
     @hookimpl.before_llm_call
-    async def wider_request(self, request: LLMCallRequest | None) -> LLMCallRequest | LLMCallDecision | None:
-        raise NotImplementedError
-
+    async def wider_request(self, request: LLMCallRequest | None) -> LLMCallRequest | LLMCallDecision | None: raise NotImplementedError
     @hookimpl.before_llm_call
-    def takes_state(self, state: TurnState) -> LLMCallRequest | LLMCallDecision | None:
-        raise NotImplementedError
-
+    def takes_state(self, state: TurnState) -> LLMCallRequest | LLMCallDecision | None: raise NotImplementedError
     @hookimpl.before_llm_call
-    async def awaits_state(self, state: TurnState) -> LLMCallRequest | LLMCallDecision | None:
-        raise NotImplementedError
-
+    async def awaits_state(self, state: TurnState) -> LLMCallRequest | LLMCallDecision | None: raise NotImplementedError
     @hookimpl.before_llm_call
-    def keywords_state(self, *, state: TurnState) -> LLMCallRequest | LLMCallDecision | None:
-        raise NotImplementedError
-
+    def keywords_state(self, *, state: TurnState) -> LLMCallRequest | LLMCallDecision | None: raise NotImplementedError
     @hookimpl.before_llm_call
-    async def wider_state(self, state: Mapping[str, Any]) -> LLMCallRequest | LLMCallDecision | None:
-        raise NotImplementedError
-
+    async def wider_state(self, state: Mapping[str, Any]) -> LLMCallRequest | LLMCallDecision | None: raise NotImplementedError
     @hookimpl.before_llm_call
-    def takes_nothing(self) -> LLMCallRequest | LLMCallDecision | None:
-        raise NotImplementedError
-
+    def takes_nothing(self) -> LLMCallRequest | LLMCallDecision | None: raise NotImplementedError
     @hookimpl.before_llm_call
-    async def awaits_nothing(self) -> LLMCallRequest | LLMCallDecision | None:
-        raise NotImplementedError
-
+    async def awaits_nothing(self) -> LLMCallRequest | LLMCallDecision | None: raise NotImplementedError
     @hookimpl.before_llm_call
-    def returns_1(self, request: LLMCallRequest, state: TurnState) -> LLMCallRequest:
-        raise NotImplementedError
-
+    def returns_1(self, request: LLMCallRequest, state: TurnState) -> LLMCallRequest: raise NotImplementedError
     @hookimpl.before_llm_call
-    async def awaits_returns_1(self, request: LLMCallRequest, state: TurnState) -> LLMCallRequest:
-        raise NotImplementedError
-
+    async def awaits_returns_1(self, request: LLMCallRequest, state: TurnState) -> LLMCallRequest: raise NotImplementedError
     @hookimpl.before_llm_call
-    def returns_2(self, request: LLMCallRequest, state: TurnState) -> LLMCallDecision | None:
-        raise NotImplementedError
-
+    def returns_2(self, request: LLMCallRequest, state: TurnState) -> LLMCallDecision | None: raise NotImplementedError
     @hookimpl.before_llm_call
-    async def awaits_returns_2(self, request: LLMCallRequest, state: TurnState) -> LLMCallDecision | None:
-        raise NotImplementedError
-
+    async def awaits_returns_2(self, request: LLMCallRequest, state: TurnState) -> LLMCallDecision | None: raise NotImplementedError
     @hookimpl.before_llm_call
-    def returns_3(self, request: LLMCallRequest, state: TurnState) -> None:
-        raise NotImplementedError
-
+    def returns_3(self, request: LLMCallRequest, state: TurnState) -> None: raise NotImplementedError
     @hookimpl.before_llm_call
-    async def awaits_returns_3(self, request: LLMCallRequest, state: TurnState) -> None:
-        raise NotImplementedError
-
+    async def awaits_returns_3(self, request: LLMCallRequest, state: TurnState) -> None: raise NotImplementedError
     @hookimpl(tryfirst=True).before_llm_call
-    def first(self, request: LLMCallRequest, state: TurnState) -> LLMCallRequest | LLMCallDecision | None:
-        raise NotImplementedError
-
+    def first(self, request: LLMCallRequest, state: TurnState) -> LLMCallRequest | LLMCallDecision | None: raise NotImplementedError
     @hookimpl(trylast=True).before_llm_call
-    def last(self, request: LLMCallRequest, state: TurnState) -> LLMCallRequest | LLMCallDecision | None:
-        raise NotImplementedError
-
+    def last(self, request: LLMCallRequest, state: TurnState) -> LLMCallRequest | LLMCallDecision | None: raise NotImplementedError
     @hookimpl(before=("memory", "guard")).before_llm_call
-    def before_others(self, request: LLMCallRequest, state: TurnState) -> LLMCallRequest | LLMCallDecision | None:
-        raise NotImplementedError
-
+    def before_others(self, request: LLMCallRequest, state: TurnState) -> LLMCallRequest | LLMCallDecision | None: raise NotImplementedError
     @hookimpl(after=("memory",)).before_llm_call
-    def after_another(self, request: LLMCallRequest, state: TurnState) -> LLMCallRequest | LLMCallDecision | None:
-        raise NotImplementedError
-
+    def after_another(self, request: LLMCallRequest, state: TurnState) -> LLMCallRequest | LLMCallDecision | None: raise NotImplementedError
     @hookimpl(tryfirst=True, before=("memory",)).before_llm_call
-    def first_before(self, request: LLMCallRequest, state: TurnState) -> LLMCallRequest | LLMCallDecision | None:
-        raise NotImplementedError
-
+    def first_before(self, request: LLMCallRequest, state: TurnState) -> LLMCallRequest | LLMCallDecision | None: raise NotImplementedError
     @hookimpl(timeout=2.5).before_llm_call
-    async def bounded(self, request: LLMCallRequest, state: TurnState) -> LLMCallRequest | LLMCallDecision | None:
-        raise NotImplementedError
-
+    async def bounded(self, request: LLMCallRequest, state: TurnState) -> LLMCallRequest | LLMCallDecision | None: raise NotImplementedError
     @hookimpl
-    def before_llm_call(self, request: LLMCallRequest, state: TurnState) -> LLMCallRequest | LLMCallDecision | None:
-        raise NotImplementedError
-
+    def before_llm_call(self, request: LLMCallRequest, state: TurnState) -> LLMCallRequest | LLMCallDecision | None: raise NotImplementedError
     @classmethod
     @hookimpl.before_llm_call
-    def of_the_class(cls, request: LLMCallRequest, state: TurnState) -> LLMCallRequest | LLMCallDecision | None:
-        raise NotImplementedError
-
+    def of_the_class(cls, request: LLMCallRequest, state: TurnState) -> LLMCallRequest | LLMCallDecision | None: raise NotImplementedError
     @hookimpl.before_llm_call
-    def all_by_name(self, **given: object) -> LLMCallRequest | LLMCallDecision | None:
-        raise NotImplementedError
-
+    @classmethod
+    def marked_of_the_class(cls, request: LLMCallRequest, state: TurnState) -> LLMCallRequest | LLMCallDecision | None: raise NotImplementedError
     @hookimpl.before_llm_call
-    def with_defaults(self, request: LLMCallRequest | None = None, state: TurnState | None = None) -> LLMCallRequest | LLMCallDecision | None:
-        raise NotImplementedError
+    def all_by_name(self, **given: object) -> LLMCallRequest | LLMCallDecision | None: raise NotImplementedError
+    @hookimpl.before_llm_call
+    def with_defaults(self, request: LLMCallRequest | None = None, state: TurnState | None = None) -> LLMCallRequest | LLMCallDecision | None: raise NotImplementedError
 
 
 class AfterLLMCallForms:
-
     @hookimpl.after_llm_call
-    def takes_request_result_state(self, request: LLMCallRequest, result: LLMCallResult, state: TurnState) -> None:
-        raise NotImplementedError
-
+    def takes_request_result_state(self, request: LLMCallRequest, result: LLMCallResult, state: TurnState) -> None: raise NotImplementedError
     @hookimpl.after_llm_call
-    async def awaits_request_result_state(self, request: LLMCallRequest, result: LLMCallResult, state: TurnState) -> None:
-        raise NotImplementedError
-
+    async def awaits_request_result_state(self, request: LLMCallRequest, result: LLMCallResult, state: TurnState) -> None: raise NotImplementedError
     @hookimpl.after_llm_call
-    def keywords_request_result_state(self, *, request: LLMCallRequest, result: LLMCallResult, state: TurnState) -> None:
-        raise NotImplementedError
-
+    def keywords_request_result_state(self, *, request: LLMCallRequest, result: LLMCallResult, state: TurnState) -> None: raise NotImplementedError
     @hookimpl.after_llm_call
-    async def wider_request_result_state(self, request: LLMCallRequest | None, result: LLMCallResult | None, state: Mapping[str, Any]) -> None:
-        raise NotImplementedError
-
+    async def wider_request_result_state(self, request: LLMCallRequest | None, result: LLMCallResult | None, state: Mapping[str, Any]) -> None: raise NotImplementedError
     @hookimpl.after_llm_call
-    def reversed_request_result_state(self, state: TurnState, result: LLMCallResult, request: LLMCallRequest) -> None:
-        raise NotImplementedError
-
+    def reversed_request_result_state(self, state: TurnState, result: LLMCallResult, request: LLMCallRequest) -> None: raise NotImplementedError
     @hookimpl.after_llm_call
-    def takes_request_result(self, request: LLMCallRequest, result: LLMCallResult) -> None:
-        raise NotImplementedError
-
+    def takes_request_result(self, request: LLMCallRequest, result: LLMCallResult) -> None: raise NotImplementedError
     @hookimpl.after_llm_call
-    async def awaits_request_result(self, request: LLMCallRequest, result: LLMCallResult) -> None:
-        raise NotImplementedError
-
+    async def awaits_request_result(self, request: LLMCallRequest, result: LLMCallResult) -> None: raise NotImplementedError
     @hookimpl.after_llm_call
-    def keywords_request_result(self, *, request: LLMCallRequest, result: LLMCallResult) -> None:
-        raise NotImplementedError
-
+    def keywords_request_result(self, *, request: LLMCallRequest, result: LLMCallResult) -> None: raise NotImplementedError
     @hookimpl.after_llm_call
-    async def wider_request_result(self, request: LLMCallRequest | None, result: LLMCallResult | None) -> None:
-        raise NotImplementedError
-
+    async def wider_request_result(self, request: LLMCallRequest | None, result: LLMCallResult | None) -> None: raise NotImplementedError
     @hookimpl.after_llm_call
-    def reversed_request_result(self, result: LLMCallResult, request: LLMCallRequest) -> None:
-        raise NotImplementedError
-
+    def reversed_request_result(self, result: LLMCallResult, request: LLMCallRequest) -> None: raise NotImplementedError
     @hookimpl.after_llm_call
-    def takes_request_state(self, request: LLMCallRequest, state: TurnState) -> None:
-        raise NotImplementedError
-
+    def takes_request_state(self, request: LLMCallRequest, state: TurnState) -> None: raise NotImplementedError
     @hookimpl.after_llm_call
-    async def awaits_request_state(self, request: LLMCallRequest, state: TurnState) -> None:
-        raise NotImplementedError
-
+    async def awaits_request_state(self, request: LLMCallRequest, state: TurnState) -> None: raise NotImplementedError
     @hookimpl.after_llm_call
-    def keywords_request_state(self, *, request: LLMCallRequest, state: TurnState) -> None:
-        raise NotImplementedError
-
+    def keywords_request_state(self, *, request: LLMCallRequest, state: TurnState) -> None: raise NotImplementedError
     @hookimpl.after_llm_call
-    async def wider_request_state(self, request: LLMCallRequest | None, state: Mapping[str, Any]) -> None:
-        raise NotImplementedError
-
+    async def wider_request_state(self, request: LLMCallRequest | None, state: Mapping[str, Any]) -> None: raise NotImplementedError
     @hookimpl.after_llm_call
-    def reversed_request_state(self, state: TurnState, request: LLMCallRequest) -> None:
-        raise NotImplementedError
-
+    def reversed_request_state(self, state: TurnState, request: LLMCallRequest) -> None: raise NotImplementedError
     @hookimpl.after_llm_call
-    def takes_result_state(self, result: LLMCallResult, state: TurnState) -> None:
-        raise NotImplementedError
-
+    def takes_result_state(self, result: LLMCallResult, state: TurnState) -> None: raise NotImplementedError
     @hookimpl.after_llm_call
-    async def awaits_result_state(self, result: LLMCallResult, state: TurnState) -> None:
-        raise NotImplementedError
-
+    async def awaits_result_state(self, result: LLMCallResult, state: TurnState) -> None: raise NotImplementedError
     @hookimpl.after_llm_call
-    def keywords_result_state(self, *, result: LLMCallResult, state: TurnState) -> None:
-        raise NotImplementedError
-
+    def keywords_result_state(self, *, result: LLMCallResult, state: TurnState) -> None: raise NotImplementedError
     @hookimpl.after_llm_call
-    async def wider_result_state(self, result: LLMCallResult | None, state: Mapping[str, Any]) -> None:
-        raise NotImplementedError
-
+    async def wider_result_state(self, result: LLMCallResult | None, state: Mapping[str, Any]) -> None: raise NotImplementedError
     @hookimpl.after_llm_call
-    def reversed_result_state(self, state: TurnState, result: LLMCallResult) -> None:
-        raise NotImplementedError
-
+    def reversed_result_state(self, state: TurnState, result: LLMCallResult) -> None: raise NotImplementedError
     @hookimpl.after_llm_call
-    def takes_request(self, request: LLMCallRequest) -> None:
-        raise NotImplementedError
-
+    def takes_request(self, request: LLMCallRequest) -> None: raise NotImplementedError
     @hookimpl.after_llm_call
-    async def awaits_request(self, request: LLMCallRequest) -> None:
-        raise NotImplementedError
-
+    async def awaits_request(self, request: LLMCallRequest) -> None: raise NotImplementedError
     @hookimpl.after_llm_call
-    def keywords_request(self, *, request: LLMCallRequest) -> None:
-        raise NotImplementedError
-
+    def keywords_request(self, *, request: LLMCallRequest) -> None: raise NotImplementedError
     @hookimpl.after_llm_call
-    async def wider_request(self, request: LLMCallRequest | None) -> None:
-        raise NotImplementedError
-
+    async def wider_request(self, request: LLMCallRequest | None) -> None: raise NotImplementedError
     @hookimpl.after_llm_call
-    def takes_result(self, result: LLMCallResult) -> None:
-        raise NotImplementedError
-
+    def takes_result(self, result: LLMCallResult) -> None: raise NotImplementedError
     @hookimpl.after_llm_call
-    async def awaits_result(self, result: LLMCallResult) -> None:
-        raise NotImplementedError
-
+    async def awaits_result(self, result: LLMCallResult) -> None: raise NotImplementedError
     @hookimpl.after_llm_call
-    def keywords_result(self, *, result: LLMCallResult) -> None:
-        raise NotImplementedError
-
+    def keywords_result(self, *, result: LLMCallResult) -> None: raise NotImplementedError
     @hookimpl.after_llm_call
-    async def wider_result(self, result: LLMCallResult | None) -> None:
-        raise NotImplementedError
-
+    async def wider_result(self, result: LLMCallResult | None) -> None: raise NotImplementedError
     @hookimpl.after_llm_call
-    def takes_state(self, state: TurnState) -> None:
-        raise NotImplementedError
-
+    def takes_state(self, state: TurnState) -> None: raise NotImplementedError
     @hookimpl.after_llm_call
-    async def awaits_state(self, state: TurnState) -> None:
-        raise NotImplementedError
-
+    async def awaits_state(self, state: TurnState) -> None: raise NotImplementedError
     @hookimpl.after_llm_call
-    def keywords_state(self, *, state: TurnState) -> None:
-        raise NotImplementedError
-
+    def keywords_state(self, *, state: TurnState) -> None: raise NotImplementedError
     @hookimpl.after_llm_call
-    async def wider_state(self, state: Mapping[str, Any]) -> None:
-        raise NotImplementedError
-
+    async def wider_state(self, state: Mapping[str, Any]) -> None: raise NotImplementedError
     @hookimpl.after_llm_call
-    def takes_nothing(self) -> None:
-        raise NotImplementedError
-
+    def takes_nothing(self) -> None: raise NotImplementedError
     @hookimpl.after_llm_call
-    async def awaits_nothing(self) -> None:
-        raise NotImplementedError
-
+    async def awaits_nothing(self) -> None: raise NotImplementedError
     @hookimpl(tryfirst=True).after_llm_call
-    def first(self, request: LLMCallRequest, result: LLMCallResult, state: TurnState) -> None:
-        raise NotImplementedError
-
+    def first(self, request: LLMCallRequest, result: LLMCallResult, state: TurnState) -> None: raise NotImplementedError
     @hookimpl(trylast=True).after_llm_call
-    def last(self, request: LLMCallRequest, result: LLMCallResult, state: TurnState) -> None:
-        raise NotImplementedError
-
+    def last(self, request: LLMCallRequest, result: LLMCallResult, state: TurnState) -> None: raise NotImplementedError
     @hookimpl(before=("memory", "guard")).after_llm_call
-    def before_others(self, request: LLMCallRequest, result: LLMCallResult, state: TurnState) -> None:
-        raise NotImplementedError
-
+    def before_others(self, request: LLMCallRequest, result: LLMCallResult, state: TurnState) -> None: raise NotImplementedError
     @hookimpl(after=("memory",)).after_llm_call
-    def after_another(self, request: LLMCallRequest, result: LLMCallResult, state: TurnState) -> None:
-        raise NotImplementedError
-
+    def after_another(self, request: LLMCallRequest, result: LLMCallResult, state: TurnState) -> None: raise NotImplementedError
     @hookimpl(tryfirst=True, before=("memory",)).after_llm_call
-    def first_before(self, request: LLMCallRequest, result: LLMCallResult, state: TurnState) -> None:
-        raise NotImplementedError
-
+    def first_before(self, request: LLMCallRequest, result: LLMCallResult, state: TurnState) -> None: raise NotImplementedError
     @hookimpl(timeout=2.5).after_llm_call
-    async def bounded(self, request: LLMCallRequest, result: LLMCallResult, state: TurnState) -> None:
-        raise NotImplementedError
-
+    async def bounded(self, request: LLMCallRequest, result: LLMCallResult, state: TurnState) -> None: raise NotImplementedError
     @hookimpl
-    def after_llm_call(self, request: LLMCallRequest, result: LLMCallResult, state: TurnState) -> None:
-        raise NotImplementedError
-
+    def after_llm_call(self, request: LLMCallRequest, result: LLMCallResult, state: TurnState) -> None: raise NotImplementedError
     @classmethod
     @hookimpl.after_llm_call
-    def of_the_class(cls, request: LLMCallRequest, result: LLMCallResult, state: TurnState) -> None:
-        raise NotImplementedError
-
+    def of_the_class(cls, request: LLMCallRequest, result: LLMCallResult, state: TurnState) -> None: raise NotImplementedError
     @hookimpl.after_llm_call
-    def all_by_name(self, **given: object) -> None:
-        raise NotImplementedError
-
+    @classmethod
+    def marked_of_the_class(cls, request: LLMCallRequest, result: LLMCallResult, state: TurnState) -> None: raise NotImplementedError
     @hookimpl.after_llm_call
-    def with_defaults(self, request: LLMCallRequest | None = None, result: LLMCallResult | None = None, state: TurnState | None = None) -> None:
-        raise NotImplementedError
+    def all_by_name(self, **given: object) -> None: raise NotImplementedError
+    @hookimpl.after_llm_call
+    def with_defaults(self, request: LLMCallRequest | None = None, result: LLMCallResult | None = None, state: TurnState | None = None) -> None: raise NotImplementedError
 
 
 class BeforeToolCallForms:
-
     @hookimpl.before_tool_call
-    def takes_call_state(self, call: ToolCall, state: TurnState) -> ToolCallDecision | None:
-        raise NotImplementedError
-
+    def takes_call_state(self, call: ToolCall, state: TurnState) -> ToolCallDecision | None: raise NotImplementedError
     @hookimpl.before_tool_call
-    async def awaits_call_state(self, call: ToolCall, state: TurnState) -> ToolCallDecision | None:
-        raise NotImplementedError
-
+    async def awaits_call_state(self, call: ToolCall, state: TurnState) -> ToolCallDecision | None: raise NotImplementedError
     @hookimpl.before_tool_call
-    def keywords_call_state(self, *, call: ToolCall, state: TurnState) -> ToolCallDecision | None:
-        raise NotImplementedError
-
+    def keywords_call_state(self, *, call: ToolCall, state: TurnState) -> ToolCallDecision | None: raise NotImplementedError
     @hookimpl.before_tool_call
-    async def wider_call_state(self, call: ToolCall | None, state: Mapping[str, Any]) -> ToolCallDecision | None:
-        raise NotImplementedError
-
+    async def wider_call_state(self, call: ToolCall | None, state: Mapping[str, Any]) -> ToolCallDecision | None: raise NotImplementedError
     @hookimpl.before_tool_call
-    def reversed_call_state(self, state: TurnState, call: ToolCall) -> ToolCallDecision | None:
-        raise NotImplementedError
-
+    def reversed_call_state(self, state: TurnState, call: ToolCall) -> ToolCallDecision | None: raise NotImplementedError
     @hookimpl.before_tool_call
-    def takes_call(self, call: ToolCall) -> ToolCallDecision | None:
-        raise NotImplementedError
-
+    def takes_call(self, call: ToolCall) -> ToolCallDecision | None: raise NotImplementedError
     @hookimpl.before_tool_call
-    async def awaits_call(self, call: ToolCall) -> ToolCallDecision | None:
-        raise NotImplementedError
-
+    async def awaits_call(self, call: ToolCall) -> ToolCallDecision | None: raise NotImplementedError
     @hookimpl.before_tool_call
-    def keywords_call(self, *, call: ToolCall) -> ToolCallDecision | None:
-        raise NotImplementedError
-
+    def keywords_call(self, *, call: ToolCall) -> ToolCallDecision | None: raise NotImplementedError
     @hookimpl.before_tool_call
-    async def wider_call(self, call: ToolCall | None) -> ToolCallDecision | None:
-        raise NotImplementedError
-
+    async def wider_call(self, call: ToolCall | None) -> ToolCallDecision | None: raise NotImplementedError
     @hookimpl.before_tool_call
-    def takes_state(self, state: TurnState) -> ToolCallDecision | None:
-        raise NotImplementedError
-
+    def takes_state(self, state: TurnState) -> ToolCallDecision | None: raise NotImplementedError
     @hookimpl.before_tool_call
-    async def awaits_state(self, state: TurnState) -> ToolCallDecision | None:
-        raise NotImplementedError
-
+    async def awaits_state(self, state: TurnState) -> ToolCallDecision | None: raise NotImplementedError
     @hookimpl.before_tool_call
-    def keywords_state(self, *, state: TurnState) -> ToolCallDecision | None:
-        raise NotImplementedError
-
+    def keywords_state(self, *, state: TurnState) -> ToolCallDecision | None: raise NotImplementedError
     @hookimpl.before_tool_call
-    async def wider_state(self, state: Mapping[str, Any]) -> ToolCallDecision | None:
-        raise NotImplementedError
-
+    async def wider_state(self, state: Mapping[str, Any]) -> ToolCallDecision | None: raise NotImplementedError
     @hookimpl.before_tool_call
-    def takes_nothing(self) -> ToolCallDecision | None:
-        raise NotImplementedError
-
+    def takes_nothing(self) -> ToolCallDecision | None: raise NotImplementedError
     @hookimpl.before_tool_call
-    async def awaits_nothing(self) -> ToolCallDecision | None:
-        raise NotImplementedError
-
+    async def awaits_nothing(self) -> ToolCallDecision | None: raise NotImplementedError
     @hookimpl.before_tool_call
-    def returns_1(self, call: ToolCall, state: TurnState) -> ToolCallDecision:
-        raise NotImplementedError
-
+    def returns_1(self, call: ToolCall, state: TurnState) -> ToolCallDecision: raise NotImplementedError
     @hookimpl.before_tool_call
-    async def awaits_returns_1(self, call: ToolCall, state: TurnState) -> ToolCallDecision:
-        raise NotImplementedError
-
+    async def awaits_returns_1(self, call: ToolCall, state: TurnState) -> ToolCallDecision: raise NotImplementedError
     @hookimpl.before_tool_call
-    def returns_2(self, call: ToolCall, state: TurnState) -> None:
-        raise NotImplementedError
-
+    def returns_2(self, call: ToolCall, state: TurnState) -> None: raise NotImplementedError
     @hookimpl.before_tool_call
-    async def awaits_returns_2(self, call: ToolCall, state: TurnState) -> None:
-        raise NotImplementedError
-
+    async def awaits_returns_2(self, call: ToolCall, state: TurnState) -> None: raise NotImplementedError
     @hookimpl(tryfirst=True).before_tool_call
-    def first(self, call: ToolCall, state: TurnState) -> ToolCallDecision | None:
-        raise NotImplementedError
-
+    def first(self, call: ToolCall, state: TurnState) -> ToolCallDecision | None: raise NotImplementedError
     @hookimpl(trylast=True).before_tool_call
-    def last(self, call: ToolCall, state: TurnState) -> ToolCallDecision | None:
-        raise NotImplementedError
-
+    def last(self, call: ToolCall, state: TurnState) -> ToolCallDecision | None: raise NotImplementedError
     @hookimpl(before=("memory", "guard")).before_tool_call
-    def before_others(self, call: ToolCall, state: TurnState) -> ToolCallDecision | None:
-        raise NotImplementedError
-
+    def before_others(self, call: ToolCall, state: TurnState) -> ToolCallDecision | None: raise NotImplementedError
     @hookimpl(after=("memory",)).before_tool_call
-    def after_another(self, call: ToolCall, state: TurnState) -> ToolCallDecision | None:
-        raise NotImplementedError
-
+    def after_another(self, call: ToolCall, state: TurnState) -> ToolCallDecision | None: raise NotImplementedError
     @hookimpl(tryfirst=True, before=("memory",)).before_tool_call
-    def first_before(self, call: ToolCall, state: TurnState) -> ToolCallDecision | None:
-        raise NotImplementedError
-
+    def first_before(self, call: ToolCall, state: TurnState) -> ToolCallDecision | None: raise NotImplementedError
     @hookimpl(timeout=2.5).before_tool_call
-    async def bounded(self, call: ToolCall, state: TurnState) -> ToolCallDecision | None:
-        raise NotImplementedError
-
+    async def bounded(self, call: ToolCall, state: TurnState) -> ToolCallDecision | None: raise NotImplementedError
     @hookimpl(on_failure="deny", timeout=1, tryfirst=True).before_tool_call
-    async def denying(self, call: ToolCall, state: TurnState) -> ToolCallDecision | None:
-        raise NotImplementedError
-
+    async def denying(self, call: ToolCall, state: TurnState) -> ToolCallDecision | None: raise NotImplementedError
     @hookimpl
-    def before_tool_call(self, call: ToolCall, state: TurnState) -> ToolCallDecision | None:
-        raise NotImplementedError
-
+    def before_tool_call(self, call: ToolCall, state: TurnState) -> ToolCallDecision | None: raise NotImplementedError
     @classmethod
     @hookimpl.before_tool_call
-    def of_the_class(cls, call: ToolCall, state: TurnState) -> ToolCallDecision | None:
-        raise NotImplementedError
-
+    def of_the_class(cls, call: ToolCall, state: TurnState) -> ToolCallDecision | None: raise NotImplementedError
     @hookimpl.before_tool_call
-    def all_by_name(self, **given: object) -> ToolCallDecision | None:
-        raise NotImplementedError
-
+    @classmethod
+    def marked_of_the_class(cls, call: ToolCall, state: TurnState) -> ToolCallDecision | None: raise NotImplementedError
     @hookimpl.before_tool_call
-    def with_defaults(self, call: ToolCall | None = None, state: TurnState | None = None) -> ToolCallDecision | None:
-        raise NotImplementedError
+    def all_by_name(self, **given: object) -> ToolCallDecision | None: raise NotImplementedError
+    @hookimpl.before_tool_call
+    def with_defaults(self, call: ToolCall | None = None, state: TurnState | None = None) -> ToolCallDecision | None: raise NotImplementedError
 
 
 class AfterToolCallForms:
-
     @hookimpl.after_tool_call
-    def takes_call_result_state(self, call: ToolCall, result: ToolCallResult, state: TurnState) -> None:
-        raise NotImplementedError
-
+    def takes_call_result_state(self, call: ToolCall, result: ToolCallResult, state: TurnState) -> None: raise NotImplementedError
     @hookimpl.after_tool_call
-    async def awaits_call_result_state(self, call: ToolCall, result: ToolCallResult, state: TurnState) -> None:
-        raise NotImplementedError
-
+    async def awaits_call_result_state(self, call: ToolCall, result: ToolCallResult, state: TurnState) -> None: raise NotImplementedError
     @hookimpl.after_tool_call
-    def keywords_call_result_state(self, *, call: ToolCall, result: ToolCallResult, state: TurnState) -> None:
-        raise NotImplementedError
-
+    def keywords_call_result_state(self, *, call: ToolCall, result: ToolCallResult, state: TurnState) -> None: raise NotImplementedError
     @hookimpl.after_tool_call
-    async def wider_call_result_state(self, call: ToolCall | None, result: object, state: Mapping[str, Any]) -> None:
-        raise NotImplementedError
-
+    async def wider_call_result_state(self, call: ToolCall | None, result: object, state: Mapping[str, Any]) -> None: raise NotImplementedError
     @hookimpl.after_tool_call
-    def reversed_call_result_state(self, state: TurnState, result: ToolCallResult, call: ToolCall) -> None:
-        raise NotImplementedError
-
+    def reversed_call_result_state(self, state: TurnState, result: ToolCallResult, call: ToolCall) -> None: raise NotImplementedError
     @hookimpl.after_tool_call
-    def takes_call_result(self, call: ToolCall, result: ToolCallResult) -> None:
-        raise NotImplementedError
-
+    def takes_call_result(self, call: ToolCall, result: ToolCallResult) -> None: raise NotImplementedError
     @hookimpl.after_tool_call
-    async def awaits_call_result(self, call: ToolCall, result: ToolCallResult) -> None:
-        raise NotImplementedError
-
+    async def awaits_call_result(self, call: ToolCall, result: ToolCallResult) -> None: raise NotImplementedError
     @hookimpl.after_tool_call
-    def keywords_call_result(self, *, call: ToolCall, result: ToolCallResult) -> None:
-        raise NotImplementedError
-
+    def keywords_call_result(self, *, call: ToolCall, result: ToolCallResult) -> None: raise NotImplementedError
     @hookimpl.after_tool_call
-    async def wider_call_result(self, call: ToolCall | None, result: object) -> None:
-        raise NotImplementedError
-
+    async def wider_call_result(self, call: ToolCall | None, result: object) -> None: raise NotImplementedError
     @hookimpl.after_tool_call
-    def reversed_call_result(self, result: ToolCallResult, call: ToolCall) -> None:
-        raise NotImplementedError
-
+    def reversed_call_result(self, result: ToolCallResult, call: ToolCall) -> None: raise NotImplementedError
     @hookimpl.after_tool_call
-    def takes_call_state(self, call: ToolCall, state: TurnState) -> None:
-        raise NotImplementedError
-
+    def takes_call_state(self, call: ToolCall, state: TurnState) -> None: raise NotImplementedError
     @hookimpl.after_tool_call
-    async def awaits_call_state(self, call: ToolCall, state: TurnState) -> None:
-        raise NotImplementedError
-
+    async def awaits_call_state(self, call: ToolCall, state: TurnState) -> None: raise NotImplementedError
     @hookimpl.after_tool_call
-    def keywords_call_state(self, *, call: ToolCall, state: TurnState) -> None:
-        raise NotImplementedError
-
+    def keywords_call_state(self, *, call: ToolCall, state: TurnState) -> None: raise NotImplementedError
     @hookimpl.after_tool_call
-    async def wider_call_state(self, call: ToolCall | None, state: Mapping[str, Any]) -> None:
-        raise NotImplementedError
-
+    async def wider_call_state(self, call: ToolCall | None, state: Mapping[str, Any]) -> None: raise NotImplementedError
     @hookimpl.after_tool_call
-    def reversed_call_state(self, state: TurnState, call: ToolCall) -> None:
-        raise NotImplementedError
-
+    def reversed_call_state(self, state: TurnState, call: ToolCall) -> None: raise NotImplementedError
     @hookimpl.after_tool_call
-    def takes_result_state(self, result: ToolCallResult, state: TurnState) -> None:
-        raise NotImplementedError
-
+    def takes_result_state(self, result: ToolCallResult, state: TurnState) -> None: raise NotImplementedError
     @hookimpl.after_tool_call
-    async def awaits_result_state(self, result: ToolCallResult, state: TurnState) -> None:
-        raise NotImplementedError
-
+    async def awaits_result_state(self, result: ToolCallResult, state: TurnState) -> None: raise NotImplementedError
     @hookimpl.after_tool_call
-    def keywords_result_state(self, *, result: ToolCallResult, state: TurnState) -> None:
-        raise NotImplementedError
-
+    def keywords_result_state(self, *, result: ToolCallResult, state: TurnState) -> None: raise NotImplementedError
     @hookimpl.after_tool_call
-    async def wider_result_state(self, result: object, state: Mapping[str, Any]) -> None:
-        raise NotImplementedError
-
+    async def wider_result_state(self, result: object, state: Mapping[str, Any]) -> None: raise NotImplementedError
     @hookimpl.after_tool_call
-    def reversed_result_state(self, state: TurnState, result: ToolCallResult) -> None:
-        raise NotImplementedError
-
+    def reversed_result_state(self, state: TurnState, result: ToolCallResult) -> None: raise NotImplementedError
     @hookimpl.after_tool_call
-    def takes_call(self, call: ToolCall) -> None:
-        raise NotImplementedError
-
+    def takes_call(self, call: ToolCall) -> None: raise NotImplementedError
     @hookimpl.after_tool_call
-    async def awaits_call(self, call: ToolCall) -> None:
-        raise NotImplementedError
-
+    async def awaits_call(self, call: ToolCall) -> None: raise NotImplementedError
     @hookimpl.after_tool_call
-    def keywords_call(self, *, call: ToolCall) -> None:
-        raise NotImplementedError
-
+    def keywords_call(self, *, call: ToolCall) -> None: raise NotImplementedError
     @hookimpl.after_tool_call
-    async def wider_call(self, call: ToolCall | None) -> None:
-        raise NotImplementedError
-
+    async def wider_call(self, call: ToolCall | None) -> None: raise NotImplementedError
     @hookimpl.after_tool_call
-    def takes_result(self, result: ToolCallResult) -> None:
-        raise NotImplementedError
-
+    def takes_result(self, result: ToolCallResult) -> None: raise NotImplementedError
     @hookimpl.after_tool_call
-    async def awaits_result(self, result: ToolCallResult) -> None:
-        raise NotImplementedError
-
+    async def awaits_result(self, result: ToolCallResult) -> None: raise NotImplementedError
     @hookimpl.after_tool_call
-    def keywords_result(self, *, result: ToolCallResult) -> None:
-        raise NotImplementedError
-
+    def keywords_result(self, *, result: ToolCallResult) -> None: raise NotImplementedError
     @hookimpl.after_tool_call
-    async def wider_result(self, result: object) -> None:
-        raise NotImplementedError
-
+    async def wider_result(self, result: object) -> None: raise NotImplementedError
     @hookimpl.after_tool_call
-    def takes_state(self, state: TurnState) -> None:
-        raise NotImplementedError
-
+    def takes_state(self, state: TurnState) -> None: raise NotImplementedError
     @hookimpl.after_tool_call
-    async def awaits_state(self, state: TurnState) -> None:
-        raise NotImplementedError
-
+    async def awaits_state(self, state: TurnState) -> None: raise NotImplementedError
     @hookimpl.after_tool_call
-    def keywords_state(self, *, state: TurnState) -> None:
-        raise NotImplementedError
-
+    def keywords_state(self, *, state: TurnState) -> None: raise NotImplementedError
     @hookimpl.after_tool_call
-    async def wider_state(self, state: Mapping[str, Any]) -> None:
-        raise NotImplementedError
-
+    async def wider_state(self, state: Mapping[str, Any]) -> None: raise NotImplementedError
     @hookimpl.after_tool_call
-    def takes_nothing(self) -> None:
-        raise NotImplementedError
-
+    def takes_nothing(self) -> None: raise NotImplementedError
     @hookimpl.after_tool_call
-    async def awaits_nothing(self) -> None:
-        raise NotImplementedError
-
+    async def awaits_nothing(self) -> None: raise NotImplementedError
     @hookimpl(tryfirst=True).after_tool_call
-    def first(self, call: ToolCall, result: ToolCallResult, state: TurnState) -> None:
-        raise NotImplementedError
-
+    def first(self, call: ToolCall, result: ToolCallResult, state: TurnState) -> None: raise NotImplementedError
     @hookimpl(trylast=True).after_tool_call
-    def last(self, call: ToolCall, result: ToolCallResult, state: TurnState) -> None:
-        raise NotImplementedError
-
+    def last(self, call: ToolCall, result: ToolCallResult, state: TurnState) -> None: raise NotImplementedError
     @hookimpl(before=("memory", "guard")).after_tool_call
-    def before_others(self, call: ToolCall, result: ToolCallResult, state: TurnState) -> None:
-        raise NotImplementedError
-
+    def before_others(self, call: ToolCall, result: ToolCallResult, state: TurnState) -> None: raise NotImplementedError
     @hookimpl(after=("memory",)).after_tool_call
-    def after_another(self, call: ToolCall, result: ToolCallResult, state: TurnState) -> None:
-        raise NotImplementedError
-
+    def after_another(self, call: ToolCall, result: ToolCallResult, state: TurnState) -> None: raise NotImplementedError
     @hookimpl(tryfirst=True, before=("memory",)).after_tool_call
-    def first_before(self, call: ToolCall, result: ToolCallResult, state: TurnState) -> None:
-        raise NotImplementedError
-
+    def first_before(self, call: ToolCall, result: ToolCallResult, state: TurnState) -> None: raise NotImplementedError
     @hookimpl(timeout=2.5).after_tool_call
-    async def bounded(self, call: ToolCall, result: ToolCallResult, state: TurnState) -> None:
-        raise NotImplementedError
-
+    async def bounded(self, call: ToolCall, result: ToolCallResult, state: TurnState) -> None: raise NotImplementedError
     @hookimpl
-    def after_tool_call(self, call: ToolCall, result: ToolCallResult, state: TurnState) -> None:
-        raise NotImplementedError
-
+    def after_tool_call(self, call: ToolCall, result: ToolCallResult, state: TurnState) -> None: raise NotImplementedError
     @classmethod
     @hookimpl.after_tool_call
-    def of_the_class(cls, call: ToolCall, result: ToolCallResult, state: TurnState) -> None:
-        raise NotImplementedError
-
+    def of_the_class(cls, call: ToolCall, result: ToolCallResult, state: TurnState) -> None: raise NotImplementedError
     @hookimpl.after_tool_call
-    def all_by_name(self, **given: object) -> None:
-        raise NotImplementedError
-
+    @classmethod
+    def marked_of_the_class(cls, call: ToolCall, result: ToolCallResult, state: TurnState) -> None: raise NotImplementedError
     @hookimpl.after_tool_call
-    def with_defaults(self, call: ToolCall | None = None, result: ToolCallResult | None = None, state: TurnState | None = None) -> None:
-        raise NotImplementedError
+    def all_by_name(self, **given: object) -> None: raise NotImplementedError
+    @hookimpl.after_tool_call
+    def with_defaults(self, call: ToolCall | None = None, result: ToolCallResult | None = None, state: TurnState | None = None) -> None: raise NotImplementedError
