@@ -1,7 +1,9 @@
 """Errors: every one is a `BubError` and the stdlib kind it is, built from facts that stay readable as attributes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
+
+from bub.nearness import did_you_mean
 
 from typing_extensions import override
 
@@ -180,10 +182,92 @@ class ToolError(BubError, RuntimeError):
     kind: ErrorKind = "tool"
 
 
+class ToolDefinitionError(ToolError, TypeError):
+    """A function cannot be made a tool.
+
+    Attributes:
+        tool: The name that the tool would have had.
+        problems: One line for each problem.
+    """
+
+    def __init__(self, tool: str, problems: Sequence[str]) -> None:
+        listed = "".join(f"\n  {problem}" for problem in problems)
+        super().__init__(f"cannot make tool {tool!r}:{listed}")
+        self.tool = tool
+        self.problems = list(problems)
+
+
+class ToolArgumentError(ToolError, ValueError):
+    """A tool was given arguments that it does not take; it was not run.
+
+    Attributes:
+        tool: The tool.
+        problems: One line for each problem.
+    """
+
+    def __init__(self, tool: str, problems: Sequence[str]) -> None:
+        if len(problems) == 1:
+            text = f"{problems[0]} of tool {tool!r}"
+        else:
+            text = f"cannot call tool {tool!r}:" + "".join(f"\n  {problem}" for problem in problems)
+        super().__init__(text)
+        self.tool = tool
+        self.problems = list(problems)
+
+
+class ToolNameError(ToolError, ValueError):
+    """Tools have names that one model cannot tell apart.
+
+    Attributes:
+        conflicts: The names of the tools by the name that the model would see.
+    """
+
+    def __init__(self, conflicts: Mapping[str, Sequence[str]]) -> None:
+        listed = "; ".join(f"{', '.join(map(repr, names))} are all {name!r}" for name, names in conflicts.items())
+        super().__init__(f"cannot name tools to a model: {listed}. Rename all but one of them.")
+        self.conflicts = {name: tuple(names) for name, names in conflicts.items()}
+
+
 class ToolDeniedError(ToolError, PermissionError):
     """A tool call was denied by a hook or an event handler."""
 
     kind = "tool_denied"
+
+
+class UnknownToolError(ToolError, LookupError):
+    """There is no tool of this name.
+
+    Attributes:
+        tool: The name.
+        known: The names there are.
+    """
+
+    def __init__(self, tool: str, known: Sequence[str] = ()) -> None:
+        listed = ", ".join(known) or "none"
+        super().__init__(f"expected one of the tools ({listed}), got {tool!r}{did_you_mean(tool, known)}")
+        self.tool = tool
+        self.known: tuple[str, ...] = tuple(known)
+
+
+class ToolTimeoutError(ToolError, TimeoutError):
+    """A tool did not return within its time.
+
+    Attributes:
+        tool: The tool.
+        timeout: The bound, in seconds.
+    """
+
+    def __init__(self, tool: str, timeout: float, *, may_go_on: bool) -> None:
+        rest = " It may still be running and have effects." if may_go_on else ""
+        super().__init__(f"expected a result within {timeout:g} s, got none - tool {tool!r}.{rest}")
+        self.tool = tool
+        self.timeout = timeout
+
+
+class CommandError(BubError, ValueError):
+    """A direct command cannot be read."""
+
+    kind: ErrorKind = "tool"
 
 
 class ModelError(BubError, RuntimeError):

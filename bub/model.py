@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
 from bub.messages import republic
-from bub.streaming import StreamEvent
+from bub.streaming import ReasoningDelta, TextDelta, UsageReported
 
 
 class ModelChoice(msgspec.Struct):
@@ -44,6 +44,20 @@ class ModelOptions(msgspec.Struct):
     current_model: str | None = None
 
 
+class AnswerCompleted(msgspec.Struct, frozen=True):
+    """The last event of an answer that was not cut off.
+
+    Attributes:
+        message: The answer as the provider gave it, with its tool calls and what must be sent back verbatim.
+    """
+
+    message: republic.Message
+
+
+ModelEvent: TypeAlias = TextDelta | ReasoningDelta | UsageReported | AnswerCompleted
+"""What a model client streams: pieces of the answer as they come, and the whole of it at the end."""
+
+
 class ModelClient(Protocol):
     """Sends requests to a model and streams what it answers."""
 
@@ -63,7 +77,7 @@ class ModelClient(Protocol):
         *,
         spec: str | None = None,
         options: Mapping[str, Any] | None = None,  # Any: the provider's own options
-    ) -> AbstractAsyncContextManager[AsyncIterator[StreamEvent]]:
+    ) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]:
         """A context manager around the events of one answer; leaving it closes the request.
 
         Args:

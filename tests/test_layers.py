@@ -22,6 +22,7 @@ FORBIDDEN_NAMES = {"utils", "helpers", "common", "base", "types"}
 
 WORDS = (
     "errors",
+    "nearness",
     "bus",
     "foreign",
     "envelope",

@@ -13,9 +13,9 @@ import msgspec
 from bub.builtin.hook_listing import hook_page, hook_table
 from bub.envelope import Envelope
 from bub.framework.framework import BubFramework
-from bub.hooks.nearness import did_you_mean
 from bub.hooks.specs import BubHookSpecs
 from bub.messages import LazyModule, to_builtins
+from bub.nearness import did_you_mean
 from bub.turn import TurnResult
 
 if TYPE_CHECKING:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from bub.core.events import ToolCallFinished as ToolCallFinished
     from bub.core.events import ToolCallResult as ToolCallResult
     from bub.core.events import ToolCallStarted as ToolCallStarted
+    from bub.core.toolmaking import tool as tool
+    from bub.core.tools import FunctionTool as FunctionTool
     from bub.core.tools import Tool as Tool
     from bub.core.tools import ToolContext as ToolContext
     from bub.tape.tape import Tape as Tape
@@ -53,6 +55,8 @@ else:
         "ToolCallFinished": "bub.core.events",
         "ToolCallResult": "bub.core.events",
         "ToolCallStarted": "bub.core.events",
+        "tool": "bub.core.toolmaking",
+        "FunctionTool": "bub.core.tools",
         "Tool": "bub.core.tools",
         "ToolContext": "bub.core.tools",
         "Tape": "bub.tape.tape",
@@ -75,6 +79,7 @@ __all__ = [
     "ChatFinished",
     "CommandFinished",
     "EventBus",
+    "FunctionTool",
     "LLMCallDecision",
     "LLMCallFinished",
     "LLMCallRequest",
@@ -94,4 +99,5 @@ __all__ = [
     "ToolCallResult",
     "ToolCallStarted",
     "ToolContext",
+    "tool",
 ]

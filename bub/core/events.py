@@ -311,6 +311,7 @@ class RunFinished(TapeEvent, kw_only=True):
         elapsed_ms: How long it took, in milliseconds.
         error: Why it failed.
         usage: The tokens of all its model calls; None when no provider told any.
+        undelivered: Messages that were taken from `MessagesPending` and reached no model.
     """
 
     run_id: str
@@ -319,6 +320,7 @@ class RunFinished(TapeEvent, kw_only=True):
     elapsed_ms: int
     error: Exception | None = None
     usage: Usage | None = None
+    undelivered: list[list[UserContent]] = []  # noqa: RUF012 - msgspec makes a fresh one for each event
 
 
 class StepStarted(TapeEvent, kw_only=True):

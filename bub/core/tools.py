@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar, Literal, TypeAlias
+import re
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from hashlib import sha256
+from inspect import iscoroutinefunction
+from typing import Any, ClassVar, Final, Generic, Literal, ParamSpec, TypeAlias, TypeVar
 
 import msgspec
 from typing_extensions import override
 
 from bub.bus import Event, EventBus
+from bub.core.schema import Signature
+from bub.errors import ToolNameError
 from bub.tape.tape import Tape
 from bub.turn import TurnState
 
@@ -17,24 +23,34 @@ ToolExposure: TypeAlias = Literal["auto", "direct", "code", "command"]
 code only, `command` is a person's command only."""
 
 
-class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+_P = ParamSpec("_P")
+_R_co = TypeVar("_R_co", covariant=True)
+
+_NOT_IN_NAMES: Final = re.compile(r"[^a-zA-Z0-9_-]")
+_LONGEST_NAME: Final = 64
+
+
+class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """Something that a model, or a person through a command, may have done.
 
-    Two tools are equal when they are one object. `msgspec.structs.replace` makes a changed copy.
+    Two tools are equal when they are one object. `msgspec.structs.replace` makes a changed copy. `bub.core.tool` makes
+    one of a function. Of one that is made by hand only the names of the arguments are checked, and the handler gets
+    them as they are in JSON.
 
     Attributes:
         name: What it is called by; unique among the tools of an agent.
         description: What it does and when to use it, as the model reads it.
-        parameters: The JSON Schema of its arguments; empty when it takes none.
+        parameters: The JSON Schema of its arguments; an empty one says nothing about them.
         handler: The function behind it, sync or async. It gets the arguments by keyword.
         context: Whether the handler also gets the `ToolContext`, as `context=`.
         exposure: Who may call it.
         deferred: Whether the model hears of it only when it looks for tools.
         timeout: How many seconds a call may take; None for no bound.
         renderer: Makes the text that the model reads of a result; None for the library's own way.
+        signature: What arguments are checked against and converted by; None for a tool that is made by hand.
     """
 
-    __left_out__: ClassVar[tuple[str, ...]] = ("handler", "renderer")
+    __left_out__: ClassVar[tuple[str, ...]] = ("handler", "renderer", "signature")
 
     name: str
     description: str = ""
@@ -45,6 +61,22 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     deferred: bool = False
     timeout: float | None = None
     renderer: Callable[[Any], str] | None = None  # Any: it is written for what its tool returns
+    signature: Signature | None = None
+
+    @cached_property
+    def is_async(self) -> bool:
+        """Whether the handler is a coroutine function, to be called on the event loop."""
+        return iscoroutinefunction(self.handler) or iscoroutinefunction(getattr(self.handler, "__call__", None))  # noqa: B004
+
+
+class FunctionTool(Tool, Generic[_P, _R_co], frozen=True, kw_only=True, eq=False):
+    """A tool made of a function by `bub.core.tool`. It is called as the function is."""
+
+    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R_co:
+        """What the function returns: a plain call, with no check, no events and no record."""
+        function: Any = self.handler  # Any: `tool` saw to it that it is a Callable[_P, _R_co]
+        returned: _R_co = function(*args, **kwargs)
+        return returned
 
 
 class ToolContext(msgspec.Struct, kw_only=True, eq=False):
@@ -85,3 +117,39 @@ class ToolContext(msgspec.Struct, kw_only=True, eq=False):
     def __repr__(self) -> str:
         named = f"tape={self.tape.name!r}, run_id={self.run_id!r}, tool_call_id={self.tool_call_id!r}"
         return f"{type(self).__name__}({named})"
+
+
+def model_name(name: str, /) -> str:
+    """What a model calls a tool: letters, digits, `_` and `-`, at most 64 of them.
+
+    Every other character becomes `_`; a name that is too long ends in a digest of the whole.
+
+    Example:
+        >>> model_name("tape.search")
+        'tape_search'
+    """
+    plain = _NOT_IN_NAMES.sub("_", name)
+    if len(plain) <= _LONGEST_NAME:
+        return plain
+    digest = sha256(name.encode()).hexdigest()[:8]
+    return f"{plain[: _LONGEST_NAME - 9]}_{digest}"
+
+
+def name_conflicts(tools: Iterable[Tool], /) -> dict[str, tuple[str, ...]]:
+    """The names of tools that a model could not tell apart, by the name that it would see; empty when all is well."""
+    found: dict[str, list[str]] = {}
+    for tool in tools:
+        found.setdefault(model_name(tool.name), []).append(tool.name)
+    return {name: tuple(names) for name, names in found.items() if len(names) > 1}
+
+
+def by_model_name(tools: Iterable[Tool], /) -> dict[str, Tool]:
+    """The tools by the name that a model sees, in their order.
+
+    Raises:
+        ToolNameError: Two of them have the same. (A `ValueError`.)
+    """
+    listed = list(tools)
+    if conflicts := name_conflicts(listed):
+        raise ToolNameError(conflicts)
+    return {model_name(tool.name): tool for tool in listed}

@@ -23,11 +23,11 @@ from bub.framework.report import HookReport, hook_report
 from bub.framework.resources import Resources
 from bub.hooks.failures import HookFailures
 from bub.hooks.loading import Candidate, PluginStatus, candidates, chosen, load_plugin, status_of
-from bub.hooks.nearness import did_you_mean
 from bub.hooks.registry import HookRegistry
 from bub.hooks.runtime import HookRuntime
 from bub.hooks.specs import BubHookSpecs
 from bub.model import ModelOptions
+from bub.nearness import did_you_mean
 from bub.prompt import LegacyPrompt, UserContent, to_content, to_legacy_prompt
 from bub.tape.context import TapeContext
 from bub.tape.sidecar import TapeSidecar

@@ -10,8 +10,8 @@ from bub.errors import HookTimeoutError
 from bub.hooks.annotations import is_disjoint, resolved
 from bub.hooks.declaration import HookSpec, Implementation
 from bub.hooks.members import Member, marked_members
-from bub.hooks.nearness import did_you_mean
 from bub.hooks.options import read_options
+from bub.nearness import did_you_mean
 
 if sys.version_info >= (3, 14):
     import annotationlib

@@ -13,8 +13,8 @@ import msgspec
 from bub.errors import PluginLoadError
 from bub.hooks.failures import error_text
 from bub.hooks.members import is_a
-from bub.hooks.nearness import did_you_mean
 from bub.hooks.registry import Registration
+from bub.nearness import did_you_mean
 
 GROUP: Final = "bub"
 BUILTIN: Final = "builtin"

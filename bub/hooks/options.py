@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from bub.hooks.declaration import Band, HookSpec
-from bub.hooks.nearness import did_you_mean
+from bub.nearness import did_you_mean
 
 _KNOWN = ("tryfirst", "trylast", "before", "after", "timeout", "on_failure")
 

@@ -8,9 +8,9 @@ from bub.envelope import Envelope
 from bub.hooks.declaration import HookSpec
 from bub.hooks.dispatch import FirstResult, FirstResultSync, Gathering, RunAll, RunAllSync
 from bub.hooks.failures import HookFailures
-from bub.hooks.nearness import did_you_mean
 from bub.hooks.specs import BubHookSpecs
 from bub.hooks.unrolled import Mode
+from bub.nearness import did_you_mean
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -1,0 +1,305 @@
+"""`Agent`: a model, tools, a system prompt and a store of tapes, and the ways to run them."""
+
+from __future__ import annotations
+
+import uuid
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import partial
+from types import TracebackType
+from typing import Any, Final
+
+import anyio
+from anyio.abc import TaskGroup
+from msgspec import structs
+
+from bub.bus import Event, EventBus
+from bub.core.command import Command
+from bub.core.command_prompt import command_text
+from bub.core.events import AgentEvent
+from bub.core.executor import ToolExecutor
+from bub.core.recorder import TapeRecorder
+from bub.core.republic_model import Model, as_model_client
+from bub.core.run import Run
+from bub.core.run_stream import RunStream
+from bub.core.step import RunParts
+from bub.core.system_prompt import PromptSection, SystemPrompt
+from bub.core.tools import Tool
+from bub.errors import ConfigError, ToolNameError
+from bub.messages import republic
+from bub.prompt import UserContent, to_content
+from bub.streaming import TextDelta
+from bub.tape.context import TapeContext
+from bub.tape.memory_store import MemoryTapeStore
+from bub.tape.sidecar import TapeSidecar
+from bub.tape.store import AsyncTapeStore, TapeStore
+from bub.tape.store_tape import StoreTape
+from bub.turn import TurnState
+
+KEPT_TAPES: Final = 256
+"""How many tapes an agent keeps open, so that reading on costs what is new."""
+
+
+class Agent:
+    """Runs prompts: asks the model, executes the tools it calls, until it answers.
+
+    Args:
+        model: The model; a run may name another.
+        store: Where tapes are kept; in memory when None.
+        tools: What the model may call; provider-side tools of `republic.tools` may be among them.
+        system_prompt: Sections of the system prompt.
+        context: What of a tape a model reads.
+        sidecars: The tapes that go with each tape.
+        max_steps: How many steps a run may take.
+        max_tool_concurrency: How many tool calls of one step may run at once; None for no bound.
+        name: A name for logs and records.
+        command_prefix: The prefix of direct commands; None for none.
+
+    Attributes:
+        events: The bus on which everything is told; the recorder of the tape is its first handler.
+        tools: The tools by name; change it to change what later steps may call.
+        system_prompt: The sections of the system prompt.
+        name: The agent's name.
+
+    Concurrency:
+        Any number of runs at the same time, also on one tape: each is appended to it in one piece when it ends.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: Model | None = None,
+        store: TapeStore | AsyncTapeStore | None = None,
+        tools: Iterable[Tool | republic.tools.BuiltinTool] = (),
+        system_prompt: SystemPrompt | PromptSection | Iterable[PromptSection] = (),
+        context: TapeContext | None = None,
+        sidecars: Sequence[TapeSidecar] = (),
+        max_steps: int = 100,
+        max_tool_concurrency: int | None = None,
+        name: str = "agent",
+        command_prefix: str | None = None,
+    ) -> None:
+        if max_steps < 1:
+            raise ConfigError(f"expected at least 1 step, got {max_steps} - Agent(max_steps=)")
+        self.name: Final = name
+        bus = EventBus[Event]()
+        self.events: Final[EventBus[AgentEvent]] = bus
+        self.system_prompt: Final = SystemPrompt.of(system_prompt)
+        self.tools: Final[dict[str, Tool]] = {}
+        self._builtin_tools: Final[list[republic.tools.BuiltinTool]] = []
+        for tool in tools:
+            if isinstance(tool, Tool):
+                self.add_tool(tool)
+            else:
+                self._builtin_tools.append(tool)
+        self._client: Final = None if model is None else as_model_client(model)
+        self._store: Final = MemoryTapeStore() if store is None else store
+        self._context: Final = TapeContext() if context is None else context
+        self._sidecars: Final = tuple(sidecars)
+        self._max_steps: Final = max_steps
+        self._command_prefix: Final = command_prefix
+        self._executor: Final = ToolExecutor(bus, max_tool_concurrency)
+        self._tapes: Final[OrderedDict[str, StoreTape]] = OrderedDict()
+        TapeRecorder().subscribe(self.events)
+
+    def add_tool(self, tool: Tool) -> None:
+        """Offer a tool from the next step on.
+
+        Raises:
+            ToolNameError: A tool of this name is there already.
+        """
+        if tool.name in self.tools:
+            raise ToolNameError({tool.name: (tool.name, tool.name)})
+        self.tools[tool.name] = tool
+
+    # ------------------------------------------------------------------------------------------------------ tapes
+
+    def tape(self, name: str, *, state: TurnState | None = None) -> StoreTape:
+        """A tape of the agent's store.
+
+        Args:
+            name: Its name.
+            state: The turn state on it; a fresh one when None.
+        """
+        kept = self._tapes.get(name)
+        if kept is None:
+            kept = self._tapes[name] = StoreTape(self._store, name, context=self._context, sidecars=self._sidecars)
+            if len(self._tapes) > KEPT_TAPES:
+                self._tapes.popitem(last=False)
+        else:
+            self._tapes.move_to_end(name)
+        return kept.with_context(structs.replace(self._context, state={} if state is None else state))
+
+    def session(
+        self, name: str, *, state: TurnState | None = None, merge: bool = True
+    ) -> AbstractAsyncContextManager[StoreTape]:
+        """A fork of a tape for one conversation, as a context manager.
+
+        Args:
+            name: The tape.
+            state: The turn state on it.
+            merge: Whether what was added is appended to the tape at the end.
+        """
+        return self.tape(name, state=state).fork_tape(merge=merge)
+
+    # ------------------------------------------------------------------------------------------------------- runs
+
+    def run(
+        self,
+        prompt: str | Sequence[UserContent],
+        *,
+        tape: str,
+        model: Model | None = None,
+        options: Mapping[str, Any] | None = None,
+        state: TurnState | None = None,
+        merge: bool = True,
+        metadata: Mapping[str, Any] | None = None,
+        max_steps: int | None = None,
+    ) -> AbstractAsyncContextManager[RunStream]:
+        """Run a prompt: `async with agent.run("hello", tape="main") as stream: async for event in stream: ...`.
+
+        Leaving the block ends the run: nothing new starts, and what happened is on the tape.
+
+        Args:
+            prompt: What the user says.
+            tape: The tape that the conversation is on.
+            model: Another model for this run.
+            options: The provider's options, such as `temperature`.
+            state: The turn state that events, hooks and tools share.
+            merge: Whether the run is appended to the tape.
+            metadata: Facts about the run, for events and record.
+            max_steps: Another bound for this run.
+
+        Raises:
+            ConfigError: There is no model.
+
+        Cancellation:
+            The user's message, the finished steps and the text so far are kept.
+        """
+        forked = self.session(tape, state=state, merge=merge)
+        return _OpenRun(self._producer(forked, prompt, model, options, metadata, max_steps or self._max_steps))
+
+    def start(
+        self,
+        prompt: str | Sequence[UserContent],
+        *,
+        tape: str,
+        tasks: TaskGroup,
+        model: Model | None = None,
+        options: Mapping[str, Any] | None = None,
+        state: TurnState | None = None,
+        merge: bool = True,
+        metadata: Mapping[str, Any] | None = None,
+        max_steps: int | None = None,
+    ) -> RunStream:
+        """Start a run in a task group of the caller's; see `run` for the other arguments.
+
+        The caller closes the stream, or reads it to its end.
+
+        Args:
+            tasks: Where the run lives.
+        """
+        forked = self.session(tape, state=state, merge=merge)
+        producer = self._producer(forked, prompt, model, options, metadata, max_steps or self._max_steps)
+        stream = RunStream()
+        tasks.start_soon(stream.produce, partial(producer, stream))
+        return stream
+
+    def run_once(
+        self,
+        prompt: str | Sequence[UserContent] | None,
+        *,
+        tape: StoreTape,
+        model: Model | None = None,
+        options: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> AbstractAsyncContextManager[RunStream]:
+        """One step on an open tape: one model call and the tools that it asks for; see `run`.
+
+        Args:
+            prompt: What the user says; None lets the conversation go on by itself.
+            tape: The tape; what the step adds is appended to it at once.
+        """
+        return _OpenRun(self._producer(nullcontext(tape), prompt, model, options, metadata, None))
+
+    async def run_command(self, tape: StoreTape, line: str) -> str:
+        """Run a tool directly, without a model, and give what it returned as text.
+
+        Args:
+            tape: The tape that the command is recorded on.
+            line: The command without its prefix: `name value key=value`.
+
+        Raises:
+            CommandError: The line cannot be read.
+            UnknownToolError: There is no such tool.
+            ToolError: The call was denied, or its arguments are not valid.
+            Exception: What the tool raised.
+        """
+        return await Command(self.events, self._executor, tape).run(line, self.tools)
+
+    async def prepare_tools(self, tape: StoreTape, prompt: Sequence[UserContent] | None) -> Sequence[Tool]:
+        """The tools that the model may call in the next step; override it for a policy of your own.
+
+        Args:
+            tape: The tape of the run.
+            prompt: What the user says; None when the conversation goes on by itself.
+        """
+        return [tool for tool in self.tools.values() if tool.exposure in ("auto", "direct") and not tool.deferred]
+
+    def _producer(
+        self,
+        tape: AbstractAsyncContextManager[StoreTape],
+        prompt: str | Sequence[UserContent] | None,
+        model: Model | None,
+        options: Mapping[str, Any] | None,
+        metadata: Mapping[str, Any] | None,
+        max_steps: int | None,
+    ) -> Callable[[RunStream], Awaitable[None]]:
+        client = self._client if model is None else as_model_client(model)
+        if client is None:
+            raise ConfigError("expected a model, got none - Agent(model=...) or run(model=...)")
+        content = None if prompt is None else to_content(prompt)
+
+        async def produce(stream: RunStream) -> None:
+            async with tape as opened:
+                if content is not None and (line := command_text(content, self._command_prefix)) is not None:
+                    await stream.put(TextDelta(await self.run_command(opened, line)))
+                    return
+                parts = RunParts(
+                    run_id=uuid.uuid4().hex,
+                    tape=opened,
+                    client=client,
+                    spec=client.spec,
+                    options=options or {},
+                    events=self.events,
+                    stream=stream,
+                    executor=self._executor,
+                    system_prompt=self.system_prompt,
+                    prepare_tools=self.prepare_tools,
+                    builtin_tools=self._builtin_tools,
+                )
+                await Run(parts, content, max_steps=max_steps, metadata=dict(metadata or {})).produce()
+
+        return produce
+
+
+class _OpenRun:
+    """A run as a context manager: it lives in a task that ends with the block."""
+
+    def __init__(self, producer: Callable[[RunStream], Awaitable[None]]) -> None:
+        self._producer = producer
+        self._stream = RunStream()
+        self._tasks = anyio.create_task_group()
+
+    async def __aenter__(self) -> RunStream:
+        await self._tasks.__aenter__()
+        self._tasks.start_soon(self._stream.produce, partial(self._producer, self._stream))
+        return self._stream
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stream.aclose()
+        # without the error: a task group would wrap what the block raised
+        await self._tasks.__aexit__(None, None, None)

@@ -1,0 +1,91 @@
+"""Running a direct command: a tool, its events, its record, and no model."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from time import perf_counter_ns
+from typing import Any, Final
+
+import anyio
+
+from bub.bus import EventBus
+from bub.core.arguments import convert_from_text
+from bub.core.command_prompt import read_command
+from bub.core.events import AgentEvent, CommandFinished, RunStatus
+from bub.core.executor import Surroundings, ToolExecutor
+from bub.core.results import result_content, result_text
+from bub.core.tools import Tool
+from bub.errors import ToolError, UnknownToolError
+from bub.tape.store_tape import StoreTape
+
+CLOSING_GRACE: Final = 30.0
+"""Seconds that the record of a command may take when it is being cancelled."""
+
+
+class Command:
+    """Runs the commands of one tape.
+
+    Args:
+        events: The agent's bus.
+        executor: Runs the tool.
+        tape: What the command is recorded on.
+    """
+
+    def __init__(self, events: EventBus[AgentEvent], executor: ToolExecutor, tape: StoreTape) -> None:
+        self._events: Final = events
+        self._executor: Final = executor
+        self._tape: Final = tape
+
+    async def run(self, line: str, tools: Mapping[str, Tool]) -> str:
+        """What the tool returned, as text; see `Agent.run_command`."""
+        started = perf_counter_ns()
+        finished = CommandFinished(
+            state=self._tape.context.state,
+            tape=self._tape,
+            line=line,
+            name=line.split(maxsplit=1)[0] if line.split() else "",
+            status="ok",
+            elapsed_ms=0,
+            run_id=uuid.uuid4().hex,
+        )
+        try:
+            finished.output = await self._run(line, tools, finished)
+        except BaseException as error:
+            status: RunStatus = "error" if isinstance(error, Exception) else "cancelled"
+            finished.status, finished.output = status, str(error) if status == "error" else ""
+            raise
+        finally:
+            finished.elapsed_ms = (perf_counter_ns() - started) // 1_000_000
+            with anyio.move_on_after(CLOSING_GRACE, shield=True):
+                await self._events.emit(finished)
+        return finished.output
+
+    async def _run(self, line: str, tools: Mapping[str, Tool], finished: CommandFinished) -> str:
+        command = read_command(line)
+        finished.name = command.name
+        tool = tools.get(command.name)
+        around = Surroundings(
+            run_id=finished.run_id,
+            call_id="",
+            step=0,
+            tape=self._tape,
+            state=self._tape.context.state,
+            command=True,
+            progress=lambda call_id, name, data: None,
+        )
+        arguments: dict[str, Any] = {}
+        problem: Exception | None = None
+        try:
+            if tool is None:
+                raise UnknownToolError(command.name, list(tools))
+            arguments = convert_from_text(tool, command.positional, command.named)
+        except ToolError as error:
+            problem = error  # the events are emitted all the same: a guard sees every call
+        call_id = uuid.uuid4().hex
+        result = await self._executor.execute(
+            tool, command.name, arguments, around, tool_call_id=call_id, problem=problem
+        )
+        if result.error is not None and result.result is None:
+            raise result.error
+        return "\n".join(result_text(part) for part in result_content(result.result, tool))

@@ -1,0 +1,88 @@
+"""The system prompt of an agent: sections, rendered for each step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from bub.core.tools import Tool
+from bub.prompt import UserContent
+from bub.tape.tape import AnchorSummary, Tape
+from bub.turn import TurnState
+
+
+class PromptContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What a section of the system prompt is rendered for.
+
+    Attributes:
+        tape: The tape of the run.
+        tools: The tools that the model may call.
+        prompt: What the user asks; None when the conversation goes on by itself.
+        model: The model, as `provider:model`.
+        state: The turn state.
+    """
+
+    tape: Tape
+    tools: Sequence[Tool]
+    prompt: Sequence[UserContent] | None
+    model: str
+    state: TurnState
+
+
+PromptSection: TypeAlias = str | Callable[[PromptContext], str | None | Awaitable[str | None]]
+"""A text, or a function that makes one for a step; None and blank text leave the section out."""
+
+
+class SystemPrompt:
+    """Sections in order, rendered for each step and joined by blank lines.
+
+    Args:
+        sections: The sections.
+    """
+
+    def __init__(self, sections: Iterable[PromptSection] = ()) -> None:
+        self._sections: list[PromptSection] = [sections] if isinstance(sections, str) else list(sections)
+
+    @classmethod
+    def of(cls, value: SystemPrompt | PromptSection | Iterable[PromptSection]) -> SystemPrompt:
+        """A system prompt of one section or several; a copy of another system prompt."""
+        if isinstance(value, SystemPrompt):
+            return cls(value._sections)
+        if isinstance(value, str) or callable(value):
+            return cls([value])
+        return cls(value)
+
+    @property
+    def sections(self) -> tuple[PromptSection, ...]:
+        """The sections in order."""
+        return tuple(self._sections)
+
+    def add(self, section: PromptSection) -> None:
+        """Put a section at the end."""
+        self._sections.append(section)
+
+    def remove(self, section: PromptSection) -> None:
+        """Take a section out; one that is not there is left so."""
+        if section in self._sections:
+            self._sections.remove(section)
+
+    async def render(self, context: PromptContext) -> str:
+        """The text for a step; empty when no section has any."""
+        texts: list[str] = []
+        for section in self._sections:
+            made = section if isinstance(section, str) else section(context)
+            text = await made if isinstance(made, Awaitable) else made
+            if text is not None and text.strip():
+                texts.append(text)
+        return "\n\n".join(texts)
+
+
+def anchor_section(anchor: AnchorSummary | None) -> str:
+    """What the newest anchor tells a model that reads only what comes after it; empty when it tells nothing."""
+    if anchor is None or not anchor.state:
+        return ""
+    told = json.dumps(anchor.state, ensure_ascii=False, default=str)
+    return f"The conversation before this point was handed off as {anchor.name!r}. What it left: {told}"

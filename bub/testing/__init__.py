@@ -1,0 +1,1 @@
+"""Doubles and contract suites for programs that use bub. Nothing in bub imports this."""
