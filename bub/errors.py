@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
-from bub.nearness import did_you_mean
-
 from typing_extensions import override
+
+from bub.nearness import did_you_mean
 
 ErrorKind: TypeAlias = Literal[
     "plugin",

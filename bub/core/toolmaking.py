@@ -141,37 +141,40 @@ def tool(
 def _read_signature(
     name: str, function: Callable[..., object], options: ToolMaker, described: Mapping[str, str]
 ) -> Signature:
-    problems: list[str] = []
-    if not name.strip():
-        problems.append(f"expected a name, got {name!r}. Pass name= instead.")
-    if options.timeout is not None and not options.timeout > 0:
-        problems.append(f"expected a positive number of seconds, got {options.timeout!r} - timeout")
-    written = written_function(function)
-    if inspect.isgeneratorfunction(written) or inspect.isasyncgenfunction(written):
-        problems.append("expected a function that returns its result, got a generator. Use context.progress() instead.")
+    problems = list(_problems_of_the_whole(name, function, options))
     try:
         declared = list(signature_of(function).parameters.values())
     except (TypeError, ValueError) as error:
         raise ToolDefinitionError(name, [*problems, f"expected a function with a signature, got {error}"]) from error
-    types = resolved_types(written, {each.name: each.annotation for each in declared if _is_annotated(each)})
+    annotations = {each.name: each.annotation for each in declared if _is_annotated(each)}
+    types = resolved_types(written_function(function), annotations)
     context, found = _context_parameter(declared, types, wanted=options.context)
     problems += found
     declared = [each for each in declared if each.name != context]
-    for parameter in declared:
-        problems += _problems(parameter, types)
+    problems += (problem for each in declared for problem in _problems(each, types))
     if problems:
         raise ToolDefinitionError(name, problems)
-    read = [
+    parameters = [
         Parameter(
-            each.name,
-            types[each.name],
-            NODEFAULT if each.default is each.empty else each.default,
-            each.kind is each.KEYWORD_ONLY,
-            described.get(each.name, ""),
+            name=each.name,
+            type=types[each.name],
+            default=NODEFAULT if each.default is each.empty else each.default,
+            by_name=each.kind is each.KEYWORD_ONLY,
+            description=described.get(each.name, ""),
         )
         for each in declared
     ]
-    return Signature(function, read, context=context, strict=not options.lenient)
+    return Signature(function, parameters, context=context, strict=not options.lenient)
+
+
+def _problems_of_the_whole(name: str, function: object, options: ToolMaker) -> Iterator[str]:
+    if not name.strip():
+        yield f"expected a name, got {name!r}. Pass name= instead."
+    if options.timeout is not None and not options.timeout > 0:
+        yield f"expected a positive number of seconds, got {options.timeout!r} - timeout"
+    written = written_function(function)
+    if inspect.isgeneratorfunction(written) or inspect.isasyncgenfunction(written):
+        yield "expected a function that returns its result, got a generator. Use context.progress() instead."
 
 
 def _name(written: object) -> str:

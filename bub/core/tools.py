@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from hashlib import sha256
 from inspect import iscoroutinefunction
 from typing import Any, ClassVar, Final, Generic, Literal, ParamSpec, TypeAlias, TypeVar
+from zlib import crc32
 
 import msgspec
 from typing_extensions import override
@@ -122,7 +122,7 @@ class ToolContext(msgspec.Struct, kw_only=True, eq=False):
 def model_name(name: str, /) -> str:
     """What a model calls a tool: letters, digits, `_` and `-`, at most 64 of them.
 
-    Every other character becomes `_`; a name that is too long ends in a digest of the whole.
+    Every other character becomes `_`; a name that is too long ends in a checksum of the whole.
 
     Example:
         >>> model_name("tape.search")
@@ -131,8 +131,7 @@ def model_name(name: str, /) -> str:
     plain = _NOT_IN_NAMES.sub("_", name)
     if len(plain) <= _LONGEST_NAME:
         return plain
-    digest = sha256(name.encode()).hexdigest()[:8]
-    return f"{plain[: _LONGEST_NAME - 9]}_{digest}"
+    return f"{plain[: _LONGEST_NAME - 9]}_{crc32(name.encode()):08x}"
 
 
 def name_conflicts(tools: Iterable[Tool], /) -> dict[str, tuple[str, ...]]:

@@ -49,7 +49,7 @@ class StoreTape:
         self._name: Final = name
         self._context: Final = TapeContext() if context is None else context
         self._sidecars: Final = tuple(sidecars)
-        self._reader = Reader()
+        self._reading = _Reading()
 
     @property
     def name(self) -> str:
@@ -64,8 +64,7 @@ class StoreTape:
     def with_context(self, context: TapeContext) -> StoreTape:
         """The same tape, read through another context; what is read already is kept."""
         other = StoreTape(self._store, self._name, context=context, sidecars=self._sidecars)
-        if context.anchor is self._context.anchor is LAST_ANCHOR:
-            other._reader = self._reader
+        other._reading = self._reading
         return other
 
     async def append(self, *entries: TapeEntry) -> list[TapeEntry]:
@@ -125,7 +124,7 @@ class StoreTape:
                     archived = moved if name == self._name else archived
                 else:
                     await view.reset(name)
-        self._reader = Reader()
+        self._reading.reader = Reader()
         return archived
 
     def sidecar(self, name: str, /) -> Tape:
@@ -141,7 +140,7 @@ class StoreTape:
         await self._read_on()
         forked = ForkedTapeStore(self._store)
         fork = StoreTape(forked, self._name, context=self._context, sidecars=self._sidecars)
-        fork._reader = self._reader.copy()
+        fork._reading = _Reading(self._reading.reader.copy())
         try:
             yield fork
         finally:
@@ -154,7 +153,7 @@ class StoreTape:
         context = self._context
         if context.anchor is LAST_ANCHOR and context.select is None:
             await self._read_on()
-            return self._reader.messages()
+            return self._reading.reader.messages()
         if context.anchor is LAST_ANCHOR:
             entries = await self.query(last_anchor=True)
         else:
@@ -172,7 +171,7 @@ class StoreTape:
         if self._context.anchor is not LAST_ANCHOR:
             return None
         await self._read_on()
-        return None if self._reader.anchor is None else _summary(self._reader.anchor)
+        return None if self._reading.reader.anchor is None else _summary(self._reading.reader.anchor)
 
     async def _read_on(self) -> None:
         """Read the entries that are new since the last time; everything again when the tape was emptied meanwhile."""
@@ -180,16 +179,25 @@ class StoreTape:
         known = False
         async with Closing(self._store.fetch(TapeQuery(tape=self._name, newest_first=True))) as found:
             async for entry in found:
-                known = self._reader.is_at(entry)
+                known = self._reading.reader.is_at(entry)
                 if known:
                     break
                 fresh.append(entry)
                 if entry.kind == ANCHOR:
                     break  # what lies before it is not read
         if not known:
-            self._reader = Reader()
+            self._reading.reader = Reader()
         for entry in reversed(fresh):
-            self._reader.read(entry)
+            self._reading.reader.read(entry)
+
+
+class _Reading:
+    """How far a tape was read, shared by all that look at it through one context or another."""
+
+    __slots__ = ("reader",)
+
+    def __init__(self, reader: Reader | None = None) -> None:
+        self.reader = Reader() if reader is None else reader
 
 
 def _summary(entry: TapeEntry) -> AnchorSummary:

@@ -5,7 +5,7 @@ import enum
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date, datetime
+from datetime import date, datetime, time
 from decimal import Decimal
 from importlib import import_module
 from pathlib import Path, PurePosixPath
@@ -104,6 +104,7 @@ def schema_of(wanted: object, default: object = NODEFAULT, description: str = ""
         (Mapping[str, int], {"type": "object", "additionalProperties": {"type": "integer"}}),
         (date, {"type": "string", "format": "date"}),
         (datetime, {"type": "string", "format": "date-time"}),
+        (time, {"type": "string", "format": "time"}),
         (UUID, {"type": "string", "format": "uuid"}),
         (Decimal, {"type": "string", "format": "decimal"}),
         (bytes, {"type": "string", "contentEncoding": "base64"}),

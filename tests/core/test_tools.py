@@ -7,7 +7,8 @@ import pytest
 
 from bub.bus import Event, EventBus
 from bub.core.events import AgentEvent
-from bub.core.tools import Tool, ToolContext, ToolExposure
+from bub.core.tools import Tool, ToolContext, ToolExposure, by_model_name, model_name, name_conflicts
+from bub.errors import ToolNameError
 from bub.messages import to_builtins
 from bub.tape.tape import Tape
 from tests.doubles.tapes import MemoryTape
@@ -101,3 +102,49 @@ async def test_a_tool_emits_on_the_bus() -> None:
 def test_a_context_as_plain_data() -> None:
     context = ToolContext(tape=MemoryTape(), run_id="r", state={"live": object()}, events=EventBus())
     assert to_builtins(context) == {"run_id": "r", "tool_call_id": "", "command": False}
+
+
+def test_whether_a_handler_is_async_is_decided_once() -> None:
+    class Caller:
+        async def __call__(self) -> None: ...
+
+    tool = Tool(name="look", handler=_look)
+    assert (tool.is_async, Tool(name="add", handler=_add).is_async) == (True, False)
+    assert Tool(name="call", handler=Caller()).is_async
+    assert not msgspec.structs.replace(tool, handler=_add).is_async
+
+
+@pytest.mark.parametrize(
+    ("name", "seen"),
+    [
+        ("search", "search"),
+        ("tape.search", "tape_search"),
+        (".tape.handoff", "_tape_handoff"),
+        ("a-b_C9", "a-b_C9"),
+        ("wörter zählen", "w_rter_z_hlen"),
+        ("x" * 64, "x" * 64),
+    ],
+)
+def test_the_name_that_a_model_sees(name: str, seen: str) -> None:
+    assert model_name(name) == seen
+    assert model_name(seen) == seen
+
+
+def test_long_names_stay_apart() -> None:
+    names = [model_name("x" * 64 + end) for end in "abc"]
+    assert len(set(names)) == 3
+    assert all(len(name) == 64 for name in names)
+
+
+def test_tools_that_a_model_cannot_tell_apart() -> None:
+    tools = [Tool(name=name, handler=_add) for name in ("a.b", "c", "a_b", "d", "d")]
+    assert name_conflicts(tools) == {"a_b": ("a.b", "a_b"), "d": ("d", "d")}
+    with pytest.raises(ToolNameError) as caught:
+        by_model_name(tools)
+    assert str(caught.value) == (
+        "cannot name tools to a model: 'a.b', 'a_b' are all 'a_b'; 'd', 'd' are all 'd'. Rename all but one of them."
+    )
+    assert caught.value.conflicts == {"a_b": ("a.b", "a_b"), "d": ("d", "d")}
+    assert list(by_model_name(tools[:2])) == ["a_b", "c"]
+    assert by_model_name(tools[:2])["a_b"] is tools[0]
+    assert name_conflicts([]) == {}

@@ -1,0 +1,74 @@
+"""The four interception hooks as handlers of agent events."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bub.bus import EventBus
+from bub.core.events import (
+    AgentEvent,
+    LLMCallDecision,
+    LLMCallFinished,
+    LLMCallStarted,
+    ToolCallFinished,
+    ToolCallStarted,
+)
+from bub.hooks.runtime import HookRuntime
+
+
+class PluginAgentHooks:
+    """Calls `before_llm_call`, `after_llm_call`, `before_tool_call` and `after_tool_call` for the events of agents.
+
+    The order is that of the hooks; an implementation that raises is logged, counted and skipped.
+
+    Args:
+        runtime: The hooks of a framework.
+    """
+
+    def __init__(self, runtime: HookRuntime) -> None:
+        self._hooks: Final = runtime.hooks
+        self._subscribed: list[EventBus[AgentEvent]] = []
+
+    def subscribe(self, events: EventBus[AgentEvent] | None = None) -> EventBus[AgentEvent]:
+        """Handle the events of a bus from now on; a second time changes nothing.
+
+        Args:
+            events: The bus; a new one when None.
+
+        Returns:
+            The bus.
+        """
+        bus: EventBus[AgentEvent] = EventBus() if events is None else events
+        if not any(known is bus for known in self._subscribed):
+            self._subscribed.append(bus)
+            bus.on(LLMCallStarted, self.on_llm_call_started)
+            bus.on(LLMCallFinished, self.on_llm_call_finished)
+            bus.on(ToolCallStarted, self.on_tool_call_started)
+            bus.on(ToolCallFinished, self.on_tool_call_finished)
+        return bus
+
+    async def on_llm_call_started(self, event: LLMCallStarted) -> None:
+        """Ask `before_llm_call`; the event gets the request or the decision."""
+        outcome = await self._hooks.before_llm_call(request=event.request, state=event.state)
+        if isinstance(outcome, LLMCallDecision):
+            event.decision = outcome
+        elif outcome is not None:
+            event.request = outcome
+
+    async def on_llm_call_finished(self, event: LLMCallFinished) -> None:
+        """Tell `after_llm_call`."""
+        await self._hooks.after_llm_call(request=event.request, result=event.result, state=event.state)
+
+    async def on_tool_call_started(self, event: ToolCallStarted) -> None:
+        """Ask `before_tool_call`; the event gets the arguments or the decision."""
+        outcome = await self._hooks.before_tool_call(call=event.call, state=event.state)
+        if outcome is None:
+            return
+        if outcome.action != "proceed":
+            event.decision = outcome
+        elif outcome.arguments is not None:
+            event.call = event.call.replace(arguments=outcome.arguments)
+
+    async def on_tool_call_finished(self, event: ToolCallFinished) -> None:
+        """Tell `after_tool_call`, which may change what the model sees."""
+        await self._hooks.after_tool_call(call=event.call, result=event.result, state=event.state)
