@@ -75,7 +75,7 @@ def main(arguments: list[str]) -> int:
         return 0
     if TARGET.read_text(encoding="utf-8") == text:
         return 0
-    print(f"{TARGET} is stale: run python tools/generate_markers.py", file=sys.stderr)
+    sys.stderr.write(f"{TARGET} is stale: run python tools/generate_markers.py\n")
     return 1
 
 

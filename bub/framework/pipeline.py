@@ -1,7 +1,6 @@
 """One turn: seven steps in order, from a message to what is sent back."""
 
-import logging
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final, cast
@@ -9,21 +8,18 @@ from typing import Final, cast
 from bub.channels.channel import ChannelRouter
 from bub.channels.steering import STEERING_INBOX
 from bub.envelope import Envelope, to_envelope
-from bub.environment import Environment
-from bub.errors import HookTypeError
-from bub.framework.checks import is_sequence
-from bub.framework.model_stage import Turn, run_model_stage
+from bub.errors import ContentError, EnvelopeError, HookTypeError
+from bub.framework.checks import is_awaitable, is_sequence
+from bub.framework.model_stage import Turn, run_model_stage, settled
 from bub.framework.plan import Plan, made_plan
-from bub.framework.resources import Resources, close_environment
-from bub.framework.shield import shielded
-from bub.hooks.failures import collect, flattened, raise_collected
+from bub.framework.resources import CLOSE_GRACE, Resources
+from bub.framework.shield import attach, closed_after, shielded, was_own_cancellation
+from bub.hooks.failures import collect, raise_collected
 from bub.hooks.registry import HookRegistry
 from bub.hooks.runtime import HookRuntime
 from bub.hooks.specs import BubHookSpecs
 from bub.prompt import UserContent, to_content, to_legacy_prompt
 from bub.turn import ENVIRONMENT, SESSION_ID, WORKSPACE, TurnResult, TurnState
-
-logger = logging.getLogger("bub.framework")
 
 
 class Pipeline:
@@ -67,27 +63,32 @@ class Pipeline:
         lifespan = message.lifespan
         if lifespan is None:
             return await self._inside(turn)
-        raised: BaseException = RuntimeError("a lifespan ended a turn without a result")
+        raised: BaseException | None = None
         async with lifespan:
             try:
                 return await self._inside(turn)
             except BaseException as error:
                 raised = error
                 raise
+        if raised is None or await was_own_cancellation(raised):
+            raise RuntimeError("expected a lifespan that lets its turn end, got one that cancelled it")
         raise raised  # the lifespan swallowed it; but there is no result to return
 
     async def _inside(self, turn: Turn) -> TurnResult:
         await self._load_state(turn)
-        environment = await self._open_environment(turn) if self._plan.has_environment else None
+        close = await self._open_environment(turn) if self._plan.has_environment else None
         try:
             turn.prompt = await self._build_prompt(turn) if self._plan.builds else [turn.message.content]
             await self._run_model(turn)
             turn.outbounds = (await self._render_outbound(turn) if self._plan.renders else None) or [_reply(turn)]
             if self._plan.dispatches:
                 await self._dispatch(turn.outbounds)
-        finally:
-            if environment is not None and not self._resources.running:
-                await close_environment(environment)
+        except BaseException as error:
+            if close is not None:
+                await closed_after(close, error, what="closing the environment", grace=CLOSE_GRACE)
+            raise
+        if close is not None:
+            await shielded(close, grace=CLOSE_GRACE)
         return TurnResult(
             session_id=turn.session_id,
             prompt=turn.prompt,
@@ -116,59 +117,75 @@ class Pipeline:
         for loaded in reversed(await self._hooks.load_state(message=turn.message, session_id=turn.session_id)):
             if type(loaded) is dict or isinstance(loaded, Mapping):  # the first test is much cheaper
                 state.update(loaded)  # pyright: ignore[reportUnknownArgumentType]  # it takes the dict's own types
+        if isinstance(chosen := state[WORKSPACE.name], str):
+            WORKSPACE.set(state, Path(chosen))
         state[SESSION_ID.name] = turn.session_id
 
-    async def _open_environment(self, turn: Turn) -> Environment | None:
-        """The environment for the workspace that the merged state names."""
-        if isinstance(chosen := turn.state.get(WORKSPACE.name), str):
-            WORKSPACE.set(turn.state, Path(chosen))
+    async def _open_environment(self, turn: Turn) -> Callable[[], Awaitable[None]] | None:
+        """Put the environment for the workspace into the state; what closes it, where the turn has to."""
         environment = await self._resources.environment(turn.session_id, WORKSPACE.require(turn.state))
-        if environment is not None:
-            ENVIRONMENT.set(turn.state, environment)
-        return environment
+        if environment is None:
+            return None
+        ENVIRONMENT.set(turn.state, environment)
+        return None if self._resources.keeps(turn.session_id, environment) else environment.close
 
     async def _build_prompt(self, turn: Turn) -> list[UserContent]:
         found = await self._build(message=turn.message, session_id=turn.session_id, state=turn.state)
         if found is None:
             return [turn.message.content]
         plugin, prompt = found
-        if not isinstance(prompt, str) and not is_sequence(prompt):
+        if isinstance(prompt, bytes | bytearray) or not is_sequence(prompt):
             raise HookTypeError("build_prompt", plugin, "a text or a list of parts", prompt)
         parts = cast("str | Sequence[UserContent]", prompt)  # to_content refuses a part that is none
-        return to_content(parts) if prompt else [turn.message.content]
+        try:
+            return to_content(parts) if prompt else [turn.message.content]
+        except ContentError as error:
+            error.add_note(f"build_prompt of plugin {plugin!r}")
+            raise
 
     async def _run_model(self, turn: Turn) -> None:
         """The model stage, and `save_state` whatever becomes of it."""
-        plan = self._plan
-        calls = plan.stream_calls if turn.streamed else plan.text_calls
+        calls = self._plan.stream_calls if turn.streamed else self._plan.text_calls
         try:
             await run_model_stage(turn, calls, to_legacy_prompt(turn.prompt), self._runtime, self.router)
         except BaseException as error:
-            interrupted = not isinstance(error, Exception)
-            failed = await self._save_state(turn, shield=interrupted or plan.save_is_async) if plan.saves else None
+            failed = await self._save_state(turn, ending=not isinstance(error, Exception)) if self._plan.saves else None
             if failed is not None:
-                _attach(error, failed)
+                attach(error, failed, "save_state")
             raise
-        if plan.saves:
-            failed = await self._save_state(turn, shield=plan.save_is_async)
+        if self._plan.saves:
+            failed = await self._save_state(turn, ending=False)
             if failed is not None:
                 raise failed
 
-    async def _save_state(self, turn: Turn, *, shield: bool) -> Exception | None:
-        """Call `save_state`; returns what its implementations raised.
+    async def _save_state(self, turn: Turn, *, ending: bool) -> Exception | None:
+        """Call `save_state`, shielded from cancellation; returns what its implementations raised.
 
         Args:
             turn: The turn.
-            shield: Whether a cancellation must wait; it costs a task, and a synchronous call cannot be interrupted.
+            ending: Whether the task is being cancelled already.
         """
         try:
-            if shield:
-                await shielded(partial(self._call_save_state, turn), grace=self._save_grace)
+            if ending or self._plan.save_is_async:
+                await shielded(partial(self._call_save_state, turn), grace=self._save_grace, ending=ending)
             else:
-                await self._call_save_state(turn)
+                await self._save_at_once(turn)
         except Exception as error:
             return error
         return None
+
+    async def _save_at_once(self, turn: Turn) -> None:
+        """Call the implementations when none is a coroutine function: a shield costs a task, and few need it."""
+        errors: list[Exception] | None = None
+        for item in self._plan.save_calls:
+            try:
+                got = item.call(item.function, turn.session_id, turn.state, turn.message, turn.text)
+                if got is not None and is_awaitable(got):
+                    await shielded(partial(settled, got), grace=self._save_grace)
+            except Exception as error:
+                errors = collect(errors, error)
+        if errors is not None:
+            raise_collected(errors)
 
     def _call_save_state(self, turn: Turn) -> Awaitable[object]:
         return self._hooks.save_state(
@@ -185,7 +202,11 @@ class Pipeline:
                 continue
             if isinstance(rendered, str | bytes) or not is_sequence(rendered):
                 raise HookTypeError("render_outbound", plugin, "a list of messages", rendered)
-            outbounds += [to_envelope(item) for item in rendered]
+            try:
+                outbounds += [to_envelope(item) for item in rendered]
+            except EnvelopeError as error:
+                error.add_note(f"render_outbound of plugin {plugin!r}")
+                raise
         return outbounds
 
     async def _dispatch(self, outbounds: Sequence[Envelope]) -> None:
@@ -217,11 +238,3 @@ def _reply(turn: Turn) -> Envelope:
         chat_id=message.chat_id,
         kind="error" if failed else "normal",
     )
-
-
-def _attach(error: BaseException, other: Exception) -> None:
-    """Keep an error that came second: as a note of the first, and in the log where nobody will see the first."""
-    for one in flattened(other):
-        error.add_note(f"save_state failed too: {type(one).__qualname__}: {one}")
-    if not isinstance(error, Exception):
-        logger.error("turn.save_state_failed while the turn was cancelled: %s", other, exc_info=other)

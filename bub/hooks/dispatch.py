@@ -11,6 +11,8 @@ from functools import partial
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Final, Generic, NamedTuple, ParamSpec, TypeVar
 
+from typing_extensions import override
+
 from bub.hooks.declaration import PROPAGATE, FailurePolicy, Generators, HookSpec, Implementation, Step
 from bub.hooks.failures import HookFailures, collect, raise_collected
 from bub.hooks.unrolled import CallShape, Mode, Shape, compiled
@@ -130,6 +132,7 @@ class Sequential(Handle[P, R]):
         self._step: Final = step
         self._denial: Final = denial
 
+    @override
     def declared(self, name: str) -> HookSpec:
         """What this declaration says of the hook it is assigned to."""
         return HookSpec(
@@ -163,7 +166,9 @@ class HookSet:
     declared: ClassVar[Mapping[str, HookSpec]] = {}
 
     def __init_subclass__(cls) -> None:
-        handles = {name: value for name, value in vars(cls).items() if isinstance(value, Handle)}
+        handles: dict[str, Handle[..., Any]] = {
+            name: value for name, value in vars(cls).items() if isinstance(value, Handle)
+        }
         cls.declared = {**cls.declared, **{name: handle.declared(name) for name, handle in handles.items()}}
         for name in handles:  # gone from the class, so that the instance attribute stays on the interpreter's fast path
             delattr(cls, name)
@@ -208,11 +213,11 @@ class Dispatcher:
     __slots__ = ("_functions", "_namespace", "implementations", "live", "spec")
 
     def __init__(self, spec: HookSpec, namespace: dict[str, Any]) -> None:
-        self.spec = spec
+        self.spec: Final = spec
         self.implementations: tuple[Implementation, ...] = ()
         self._namespace = namespace
         self._functions: dict[_Way, FunctionType] = {}
-        self.live = self.function(_Way(spec.mode, spec.is_async))
+        self.live: Final[FunctionType] = self.function(_Way(spec.mode, spec.is_async))
         self.live.__doc__ = spec.protocol.__doc__
         self.live.__dict__.update(spec=spec, __signature__=spec.signature)
 

@@ -20,8 +20,8 @@ class HookRuntime:
     """Calls hooks of one framework; `hooks.build_prompt(...)` is the direct way, and the typed one for every hook.
 
     A hook is named by its handle, which keeps the exact types, or by its name. Sequential hooks (`before_llm_call`,
-    `before_tool_call`) go only through their handle. The `_sync` twins skip asynchronous implementations and log each of
-    them once as `hook.async_not_supported`. What happens when an implementation raises is the hook's own policy.
+    `before_tool_call`) go only through their handle. The `_sync` twins skip asynchronous implementations and log each
+    of them once as `hook.async_not_supported`. What happens when an implementation raises is the hook's own policy.
     """
 
     def __init__(self, hooks: BubHookSpecs, failures: HookFailures) -> None:
@@ -45,7 +45,8 @@ class HookRuntime:
         Raises:
             TypeError: The hook is unknown or sequential, or the arguments do not fit it.
         """
-        return self._call(hook, "first_result", True, args, arguments)
+        called: Coroutine[Any, Any, object] = self._call(hook, "first_result", True, args, arguments)
+        return called
 
     @overload
     def call_many(
@@ -59,7 +60,8 @@ class HookRuntime:
         Raises:
             TypeError: The hook is unknown or sequential, or the arguments do not fit it.
         """
-        return self._call(hook, "run_all", True, args, arguments)
+        called: Coroutine[Any, Any, list[Any]] = self._call(hook, "run_all", True, args, arguments)
+        return called
 
     @overload
     def call_first_sync(self, hook: Gathering[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R | None: ...
@@ -75,7 +77,8 @@ class HookRuntime:
     def call_many_sync(self, hook: str, /, **arguments: object) -> list[object]: ...
     def call_many_sync(self, hook: object, /, *args: object, **arguments: object) -> list[Any]:
         """As `call_many`, without await."""
-        return self._call(hook, "run_all", False, args, arguments)
+        called: list[Any] = self._call(hook, "run_all", False, args, arguments)
+        return called
 
     @overload
     def named_first(

@@ -54,9 +54,9 @@ class Shape(NamedTuple):
 def compiled(shape: Shape) -> CodeType:
     """The code of a dispatch function.
 
-    The namespace it runs in has `_type` (the builtin), `_plain` and `_awaits` (may a type's values be awaited), `_refuse` (a sync path got an
-    awaitable), `_failed` and `_collect` (an implementation raised), `_raise` (all collected errors) and `_fold` (one
-    result of a sequential hook).
+    The namespace it runs in has `_type` (the builtin), `_plain` and `_awaits` (may a type's values be awaited),
+    `_refuse` (a sync path got an awaitable), `_failed` and `_collect` (an implementation raised), `_raise` (all
+    collected errors) and `_fold` (one result of a sequential hook).
     """
     text = "\n".join(_lines(shape)) + "\n"
     filename = f"<hook {shape.hook} {next(_serial)}>"
@@ -113,7 +113,9 @@ def _one_call(shape: Shape, index: int, call: CallShape) -> Iterator[str]:
         yield f"except Exception as _error: _got = _failed(_records[{index}], _error)"
         yield from take
         return
-    on_error = "_errors = _collect(_errors, _error)" if shape.failure == "collect" else f"_failed(_records[{index}], _error)"
+    on_error = (
+        "_errors = _collect(_errors, _error)" if shape.failure == "collect" else f"_failed(_records[{index}], _error)"
+    )
     yield f"except Exception as _error: {on_error}"
     yield "else:"
     yield from (f"    {line}" for line in take)
