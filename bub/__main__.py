@@ -6,7 +6,6 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 from typing import Final, NoReturn
 
 import bub
@@ -22,34 +21,36 @@ HOW_TO_GO_ON: Final = "BUB_DISABLED_PLUGINS=NAME leaves a plugin out; BUB_LOG_LE
 
 def main() -> None:
     """Run the command line application; exits with its code."""
-    if find_spec("typer") is None:
-        _end(NO_TYPER, EXIT_USAGE)
     _let_any_text_out()
     wanted = os.environ.get("BUB_LOG_LEVEL", "").upper()
     level = wanted if wanted in logging.getLevelNamesMapping() else "WARNING"
     logging.basicConfig(level=level, format="bub: %(message)s")
     try:
-        _command()()
+        gc.disable()  # what is made here lives as long as the program: the collector would look through it for nothing
+        try:
+            command = _command()
+        finally:
+            gc.freeze()
+            gc.enable()
+        command()
     except KeyboardInterrupt:
         _end("interrupted", EXIT_INTERRUPTED)
 
 
 def _command() -> Callable[[], object]:
     """The root command with those of all plugins."""
-    gc.disable()  # what is made here lives as long as the program: the collector would look through it for nothing
-    framework = bub.BubFramework()
     try:
         from typer.main import get_command
-
+    except ImportError:
+        _end(NO_TYPER, EXIT_USAGE)
+    framework = bub.BubFramework()
+    try:
         framework.load_hooks()
         return get_command(framework.create_cli_app())
     except Exception as error:
         logging.getLogger("bub").debug("cli.failed", exc_info=error)
         line = failure_line(error, plugin_folders(framework.hook_report()))
         _end(f"cannot make the command line: {line}. {HOW_TO_GO_ON}", EXIT_FAILED)
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def _let_any_text_out() -> None:

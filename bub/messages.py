@@ -35,7 +35,8 @@ class LazyModule(ModuleType):
     def __getattr__(self, name: str) -> object:
         if name.startswith("__"):
             raise AttributeError(f"lazy module {self.__name__!r} has no attribute {name!r}")
-        return getattr(import_module(self.__name__), name)
+        found = self.__dict__[name] = getattr(import_module(self.__name__), name)
+        return found
 
 
 if TYPE_CHECKING:

@@ -318,12 +318,12 @@ def _tidy(text: str) -> str:
 
 
 def _pattern(expected: str) -> str:
-    lines = ["(?:.*\n)*?.*" if line == "..." else re.escape(line).replace(r"\.\.\.", ".*") for line in expected.split("\n")]
-    return "\n".join(lines)
+    inside = (re.escape(line).replace(r"\.\.\.", ".*") for line in expected.split("\n"))
+    return "\n".join("(?:.*\n)*?.*" if line == ".*" else line for line in inside)
 
 
 def _check_nox(command: str, expected: str) -> None:
-    """Nox runs these very blocks, so it cannot run inside them: its sessions must be there, and be shown as they are."""
+    """Nox runs these blocks, so it cannot run inside them: its sessions must be there, and be shown as they are."""
     sessions = nox_sessions()
     named = re.search(r"python -m nox -s ([\w-]+)", command)
     if named is not None:

@@ -70,7 +70,8 @@ def main(arguments: list[str]) -> int:
                 path.write_text(fresh, encoding="utf-8")
     if not stale or "--check" not in arguments:
         return 0
-    print(f"stale: {', '.join(path.name for path in stale)}. Run python tools/generate_docs.py", file=sys.stderr)
+    names = ", ".join(path.name for path in stale)
+    sys.stderr.write(f"stale: {names}. Run python tools/generate_docs.py\n")
     return 1
 
 
@@ -182,7 +183,7 @@ def _errors() -> Iterator[str]:
     yield "| error | is also a | `kind` | attributes | meaning |"
     yield "|---|---|---|---|---|"
     for error in public_errors():
-        attributes = ", ".join(f"`{name}`" for name in _attributes(error)) or "–"
+        attributes = ", ".join(f"`{name}`" for name in _attributes(error)) or "none"
         first = (inspect.getdoc(error) or "").partition("\n")[0]
         also = ", ".join(f"`{name}`" for name in _kinds(error))
         yield f"| `{error.__name__}` | {also} | {_words(error)} | {attributes} | {first} |"

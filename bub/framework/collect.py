@@ -103,8 +103,8 @@ class Collector:
             if implementation.skipped:
                 self._failures.async_not_supported(implementation)
                 continue
-            call = caller(implementation.spec.parameters, implementation.arguments)
-            proposed = call(implementation.function, copy.deepcopy(config))
+            call = caller(implementation.spec.parameters, implementation.arguments, implementation.function)
+            proposed = call(copy.deepcopy(config))
             if proposed is None:
                 continue
             if is_awaitable(proposed):

@@ -1,12 +1,17 @@
 """An exception in one line, for people who did not ask for a traceback."""
 
+from __future__ import annotations
+
 import os
 import sys
 import traceback
 from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
 
-from bub.framework.report import HookReport
 from bub.hooks.failures import error_text, flattened
+
+if TYPE_CHECKING:
+    from bub.framework.report import HookReport
 
 
 def failure_line(error: Exception, folders: Collection[str] = ()) -> str:

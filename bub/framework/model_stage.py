@@ -1,8 +1,8 @@
 """The model stage of a turn: implementations of two hooks in one list, asked in order until one answers."""
 
 import logging
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Sequence
-from typing import Any, Final, cast, get_args
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
+from typing import Any, Final, get_args
 
 import anyio
 import msgspec
@@ -10,12 +10,12 @@ from typing_extensions import TypeIs, override
 
 from bub.channels.channel import ChannelRouter
 from bub.envelope import Envelope
-from bub.errors import HookTypeError, ModelError
+from bub.errors import BubError, HookTypeError, ModelError
 from bub.framework.checks import is_awaitable
 from bub.framework.plan import ModelCall
 from bub.framework.shield import closed_after
 from bub.hooks.runtime import HookRuntime
-from bub.prompt import LegacyPrompt, UserContent
+from bub.prompt import LegacyPrompt
 from bub.streaming import EventStream, StreamEvent, StreamFailed, TextDelta, text_stream
 from bub.turn import NO_MODEL_REPLY, Stage, TurnState
 
@@ -30,25 +30,21 @@ class Turn(msgspec.Struct):
 
     Attributes:
         message: What it answers.
-        streamed: Whether events are wanted rather than text.
         session_id: The session.
+        streamed: Whether events are wanted rather than text.
         state: What its hooks share.
-        prompt: What the model is asked.
         text: The answer so far; readable also when the model stage fails half-way.
         answered: Whether a model gave it.
         error: What an error event of the stream said.
-        outbounds: What is sent back.
     """
 
     message: Envelope
+    session_id: str
     streamed: bool
-    session_id: str = ""
     state: TurnState = {}
-    prompt: list[UserContent] = []
     text: str = ""
     answered: bool = False
     error: ModelError | None = None
-    outbounds: list[Envelope] = []
 
 
 async def run_model_stage(
@@ -64,9 +60,9 @@ async def run_model_stage(
         router: Shows the events of a streamed turn.
     """
     for item in calls:
-        got = item.call(item.function, prompt, turn.session_id, turn.state)
+        got: Any = item.call(prompt, turn.session_id, turn.state)  # Any: looked at below
         if item.is_coroutine:
-            got = await cast("Awaitable[object]", got)  # a call of a coroutine function
+            got = await got
         elif got is not None and type(got) is not str:
             got = await settled(got)
         if got is None:
@@ -107,12 +103,12 @@ async def _read(
     try:
         if turn.streamed and router is not None:
             shown = router.wrap_stream(turn.message, noted)
-            async for _ in shown:
-                pass
+            if shown is not noted:  # what is handed on as it is, is read faster below
+                async for _ in shown:
+                    pass
             if noted.raised is not None:
                 raise noted.raised  # the router kept it, but the turn has no whole answer
-        async for _ in noted:  # also what a router left unread: the answer is the model's, not the channel's
-            pass
+        await noted.read()  # also what a router left unread: the answer is the model's, not the channel's
     except BaseException as error:
         turn.text = noted.text
         await closed_after(close, error, what="closing the stream", grace=CLOSE_GRACE)
@@ -149,21 +145,51 @@ class _NotedStream(EventStream):
     @override
     async def __anext__(self) -> StreamEvent:
         try:
-            event = await super().__anext__()
+            event = await self._next()
         except StopAsyncIteration:
             raise
         except Exception as error:
-            self.raised = error
+            self._failed(error)
             raise
+        if type(event) is TextDelta:
+            self._pieces.append(event.text)
+        else:
+            await self._take(event)
+        return event
+
+    async def read(self) -> None:
+        """Read to the end. To hand each event on would cost as much again as to make it."""
+        keep = self._pieces.append
+        try:
+            while True:
+                event = await self._next()
+                if type(event) is TextDelta:
+                    keep(event.text)
+                else:
+                    await self._take(event)
+        except StopAsyncIteration:
+            return
+        except Exception as error:
+            self._failed(error)
+            raise
+
+    async def _take(self, event: StreamEvent) -> None:
+        """Note an event that is not just a piece of the answer."""
+        if not isinstance(event, _EVENTS):
+            self.raised = HookTypeError("run_model_stream", self._plugin, "a StreamEvent", event)
+            raise self.raised
+        self._note(event)
         if isinstance(event, TextDelta):
             self._pieces.append(event.text)
         elif isinstance(event, StreamFailed):
-            self._turn.error = error = ModelError(event.message)
-            error.kind = event.kind
-            await self._runtime.notify_error(stage=Stage.RUN_MODEL, error=error, message=self._turn.message)
-        elif not isinstance(event, _EVENTS):
-            raise HookTypeError("run_model_stream", self._plugin, "a StreamEvent", event)
-        return event
+            self._turn.error = failed = ModelError(event.message)
+            failed.kind = event.kind
+            await self._runtime.notify_error(stage=Stage.RUN_MODEL, error=failed, message=self._turn.message)
+
+    def _failed(self, error: Exception) -> None:
+        self.raised = error
+        if isinstance(error, BubError):
+            self.error = error
 
 
 _EVENTS: Final = get_args(StreamEvent)

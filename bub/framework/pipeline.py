@@ -1,16 +1,16 @@
 """One turn: seven steps in order, from a message to what is sent back."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from bub.channels.channel import ChannelRouter
 from bub.channels.steering import STEERING_INBOX
 from bub.envelope import Envelope, to_envelope
 from bub.errors import ContentError, EnvelopeError, HookTypeError
 from bub.framework.checks import is_awaitable, is_sequence
-from bub.framework.model_stage import Turn, run_model_stage, settled
+from bub.framework.model_stage import Turn, run_model_stage
 from bub.framework.plan import Plan, made_plan
 from bub.framework.resources import CLOSE_GRACE, Resources
 from bub.framework.shield import attach, closed_after, shielded, was_own_cancellation
@@ -56,15 +56,19 @@ class Pipeline:
     def _replan(self) -> None:
         self._plan = made_plan(self._hooks, self._registry)
 
-    async def turn(self, message: Envelope, *, streamed: bool) -> TurnResult:
+    def turn(self, message: Envelope, *, streamed: bool) -> Coroutine[Any, Any, TurnResult]:
         """Process one message; see `BubFramework.process_inbound`."""
-        turn = Turn(message, streamed)
-        turn.session_id = await self.resolve_session(message) if self._plan.resolves else _own_session(message)
-        lifespan = message.lifespan
-        if lifespan is None:
+        if message.lifespan is None and not self._plan.resolves:  # the usual turn
+            return self._inside(Turn(message, _own_session(message), streamed))
+        return self._around(message, streamed)
+
+    async def _around(self, message: Envelope, streamed: bool) -> TurnResult:
+        """What comes before the turn and what encloses it: `resolve_session`, and the lifespan of the message."""
+        turn = Turn(message, await self.resolve_session(message), streamed)
+        if message.lifespan is None:
             return await self._inside(turn)
         raised: BaseException | None = None
-        async with lifespan:
+        async with message.lifespan:
             try:
                 return await self._inside(turn)
             except BaseException as error:
@@ -75,14 +79,17 @@ class Pipeline:
         raise raised  # the lifespan swallowed it; but there is no result to return
 
     async def _inside(self, turn: Turn) -> TurnResult:
-        await self._load_state(turn)
+        loaded = await self._hooks.load_state(message=turn.message, session_id=turn.session_id)
+        turn.state = state = self._merged(loaded, turn.session_id)
         close = await self._open_environment(turn) if self._plan.has_environment else None
         try:
-            turn.prompt = await self._build_prompt(turn) if self._plan.builds else [turn.message.content]
-            await self._run_model(turn)
-            turn.outbounds = (await self._render_outbound(turn) if self._plan.renders else None) or [_reply(turn)]
+            prompt: list[UserContent] = [turn.message.content]
+            if self._plan.builds:
+                prompt = await self._build_prompt(turn)
+            await self._run_model(turn, prompt)
+            outbounds = (await self._render_outbound(turn) if self._plan.renders else None) or [_reply(turn)]
             if self._plan.dispatches:
-                await self._dispatch(turn.outbounds)
+                await self._dispatch(outbounds)
         except BaseException as error:
             if close is not None:
                 await closed_after(close, error, what="closing the environment", grace=CLOSE_GRACE)
@@ -91,11 +98,11 @@ class Pipeline:
             await shielded(close, grace=CLOSE_GRACE)
         return TurnResult(
             session_id=turn.session_id,
-            prompt=turn.prompt,
+            prompt=prompt,
             model_output=turn.text,
             answered=turn.answered,
-            outbounds=turn.outbounds,
-            state=turn.state,
+            outbounds=outbounds,
+            state=state,
         )
 
     async def resolve_session(self, message: Envelope) -> str:
@@ -109,17 +116,20 @@ class Pipeline:
                 return session_id
         return _own_session(message)
 
-    async def _load_state(self, turn: Turn) -> None:
+    def _merged(self, loaded: Sequence[object], session_id: str) -> TurnState:
+        """The state that the plugins loaded, merged low to high, with bub's own entries."""
         state: TurnState = {WORKSPACE.name: self.workspace}
-        turn.state = state
         if self._resources.steering_inbox is not None:
             STEERING_INBOX.set(state, self._resources.steering_inbox)
-        for loaded in reversed(await self._hooks.load_state(message=turn.message, session_id=turn.session_id)):
-            if type(loaded) is dict or isinstance(loaded, Mapping):  # the first test is much cheaper
-                state.update(loaded)  # pyright: ignore[reportUnknownArgumentType]  # it takes the dict's own types
+        for one in reversed(loaded):
+            if isinstance(one, dict):
+                state |= one  # costs half of what `update` does
+            elif isinstance(one, Mapping):
+                state.update(one)  # pyright: ignore[reportUnknownArgumentType]  # it takes the dict's own types
         if isinstance(chosen := state[WORKSPACE.name], str):
             WORKSPACE.set(state, Path(chosen))
-        state[SESSION_ID.name] = turn.session_id
+        state[SESSION_ID.name] = session_id
+        return state
 
     async def _open_environment(self, turn: Turn) -> Callable[[], Awaitable[None]] | None:
         """Put the environment for the workspace into the state; what closes it, where the turn has to."""
@@ -143,11 +153,11 @@ class Pipeline:
             error.add_note(f"build_prompt of plugin {plugin!r}")
             raise
 
-    async def _run_model(self, turn: Turn) -> None:
+    async def _run_model(self, turn: Turn, prompt: list[UserContent]) -> None:
         """The model stage, and `save_state` whatever becomes of it."""
         calls = self._plan.stream_calls if turn.streamed else self._plan.text_calls
         try:
-            await run_model_stage(turn, calls, to_legacy_prompt(turn.prompt), self._runtime, self.router)
+            await run_model_stage(turn, calls, to_legacy_prompt(prompt), self._runtime, self.router)
         except BaseException as error:
             failed = await self._save_state(turn, ending=not isinstance(error, Exception)) if self._plan.saves else None
             if failed is not None:
@@ -168,24 +178,17 @@ class Pipeline:
         try:
             if ending or self._plan.save_is_async:
                 await shielded(partial(self._call_save_state, turn), grace=self._save_grace, ending=ending)
-            else:
-                await self._save_at_once(turn)
+                return None
+            calls = iter(self._plan.save_calls)
+            errors: list[Exception] = []
+            waiting = _saved_at_once(turn, calls, errors)  # a shield costs a task, and few need it
+            if waiting is not None:
+                await shielded(partial(_saved_in_turn, turn, waiting, calls, errors), grace=self._save_grace)
+            elif errors:
+                raise_collected(errors)
         except Exception as error:
             return error
         return None
-
-    async def _save_at_once(self, turn: Turn) -> None:
-        """Call the implementations when none is a coroutine function: a shield costs a task, and few need it."""
-        errors: list[Exception] | None = None
-        for item in self._plan.save_calls:
-            try:
-                got = item.call(item.function, turn.session_id, turn.state, turn.message, turn.text)
-                if got is not None and is_awaitable(got):
-                    await shielded(partial(settled, got), grace=self._save_grace)
-            except Exception as error:
-                errors = collect(errors, error)
-        if errors is not None:
-            raise_collected(errors)
 
     def _call_save_state(self, turn: Turn) -> Awaitable[object]:
         return self._hooks.save_state(
@@ -219,6 +222,36 @@ class Pipeline:
                 errors = collect(errors, error)
         if errors is not None:
             raise_collected(errors, "several messages could not be dispatched")
+
+
+def _saved_at_once(
+    turn: Turn, calls: Iterator[Callable[..., object]], errors: list[Exception]
+) -> Awaitable[object] | None:
+    """Call implementations of `save_state` until one gives something to wait for; None when all are through."""
+    session_id, state, message, text = turn.session_id, turn.state, turn.message, turn.text
+    for call in calls:
+        try:
+            got = call(session_id, state, message, text)
+        except Exception as error:
+            errors.append(error)
+        else:
+            if got is not None and is_awaitable(got):
+                return got
+    return None
+
+
+async def _saved_in_turn(
+    turn: Turn, waiting: Awaitable[object] | None, calls: Iterator[Callable[..., object]], errors: list[Exception]
+) -> None:
+    """Wait, and call the other implementations."""
+    while waiting is not None:
+        try:
+            await waiting
+        except Exception as error:
+            errors.append(error)
+        waiting = _saved_at_once(turn, calls, errors)
+    if errors:  # here, inside the shield: what a waiting cancellation replaces is logged there
+        raise_collected(errors)
 
 
 def _own_session(message: Envelope) -> str:

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from bub.hooks.declaration import Implementation
 from bub.hooks.registry import HookRegistry
@@ -12,32 +14,23 @@ from bub.hooks.unrolled import caller
 MODEL_STAGE: Final = "model stage"
 
 
-class ModelCall(NamedTuple):
+class ModelCall(msgspec.Struct, frozen=True):
     """One implementation of `run_model` or `run_model_stream`.
 
     Attributes:
         plugin: The plugin's name.
         streams: Whether it is one of `run_model_stream`.
         is_coroutine: Whether the call has to be awaited.
-        call: Takes `function`, and the prompt, the session id and the state.
-        function: The implementation.
+        call: Takes the prompt, the session id and the state.
     """
 
     plugin: str
     streams: bool
     is_coroutine: bool
     call: Callable[..., object]
-    function: Callable[..., object]
 
 
-class SaveCall(NamedTuple):
-    """One synchronous implementation of `save_state`; `call` takes `function` and the parameters of the hook."""
-
-    call: Callable[..., object]
-    function: Callable[..., object]
-
-
-class Plan(NamedTuple):
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Which steps of a turn have anything to do.
 
     Attributes:
@@ -52,7 +45,7 @@ class Plan(NamedTuple):
     has_environment: bool
     saves: bool
     save_is_async: bool
-    save_calls: tuple[SaveCall, ...]
+    save_calls: tuple[Callable[..., object], ...]
     renders: bool
     dispatches: bool
     text_calls: tuple[ModelCall, ...]
@@ -70,7 +63,7 @@ def made_plan(hooks: BubHookSpecs, registry: HookRegistry) -> Plan:
         has_environment=bool(hooks.bound("provide_environment")),
         saves=bool(savers),
         save_is_async=save_is_async,
-        save_calls=() if save_is_async else tuple(SaveCall(_caller(item), item.function) for item in savers),
+        save_calls=() if save_is_async else tuple(_caller(item) for item in savers),
         renders=bool(hooks.bound("render_outbound")),
         dispatches=bool(hooks.bound("dispatch_outbound")),
         text_calls=_calls(group, wanted="run_model"),
@@ -89,11 +82,10 @@ def _calls(group: Sequence[Implementation], *, wanted: str) -> tuple[ModelCall, 
             streams=item.spec.name == "run_model_stream",
             is_coroutine=item.is_coroutine,
             call=_caller(item),
-            function=item.function,
         )
         for item in order
     )
 
 
 def _caller(item: Implementation) -> Callable[..., object]:
-    return caller(item.spec.parameters, item.arguments)
+    return caller(item.spec.parameters, item.arguments, item.function)

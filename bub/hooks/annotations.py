@@ -22,7 +22,7 @@ def is_disjoint(written: object, passed: object) -> bool:
     takes, gives = list(_classes(written)), list(_classes(passed))
     if None in takes or None in gives or not takes or not gives:
         return False
-    if any(one is not types.NoneType for one in takes):  # that both take None does not make `str | None` a `Path | None`
+    if any(one is not types.NoneType for one in takes):  # None alone does not make `str | None` fit `Path | None`
         gives = [other for other in gives if other is not types.NoneType] or gives
     return not any(_related(one, other) for one in takes if one for other in gives if other)
 
@@ -63,8 +63,11 @@ def _classes(annotation: object) -> Iterator[type | None]:
         yield dict
     else:
         found: object = annotation if origin is None else origin
-        anything = found is Any or found is object  # `Any` is a class too, and a type variable is none
-        yield found if isinstance(found, type) and not anything else None
+        yield found if isinstance(found, type) and not _is_anything(found) else None  # a type variable is no class
+
+
+def _is_anything(kind: type) -> bool:
+    return kind is Any or kind is object
 
 
 def resolved(annotation: object, function: object) -> object:

@@ -110,19 +110,19 @@ class HookSpec:
         return whole.replace(parameters=list(whole.parameters.values())[1:])
 
     def annotation(self, parameter: str) -> object:
-        """The type of a parameter; `inspect.Parameter.empty` when it cannot be resolved."""
+        """The type of a parameter; `Any` when it has none or it cannot be resolved."""
         if parameter not in self._annotations:
             self._annotations[parameter] = self._resolved(parameter)
         return self._annotations[parameter]
 
     def _resolved(self, parameter: str) -> object:
-        written: object = self.call.__annotations__.get(parameter, inspect.Parameter.empty)
+        written: object = self.call.__annotations__.get(parameter, Any)
         if not isinstance(written, str):
             return written
         try:
             return eval(written, vars(sys.modules[self.call.__module__]))  # our own source text
         except Exception:
-            return inspect.Parameter.empty
+            return Any
 
     def written(self, parameter: str) -> str:
         """The type of a parameter as the Protocol writes it."""

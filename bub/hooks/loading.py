@@ -4,7 +4,8 @@ import inspect
 import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
-from importlib.metadata import EntryPoint, entry_points
+from functools import lru_cache
+from importlib.metadata import Distribution, EntryPoint, entry_points
 from types import FunctionType, MethodType
 from typing import Final, Literal, TypeAlias
 
@@ -70,20 +71,23 @@ class Candidate(msgspec.Struct, frozen=True):
 
     def status(self, state: PluginState, reason: str = "") -> PluginStatus:
         """An outcome."""
-        version = _field(self.entry_point, "Version")
-        return PluginStatus(name=self.name, state=state, distribution=self.distribution, version=version, reason=reason)
+        name, version = _origin(self.entry_point.dist)
+        return PluginStatus(name=self.name, state=state, distribution=name, version=version, reason=reason)
 
 
 def distribution_of(entry_point: EntryPoint) -> str:
     """The name of the distribution that lists an entry point."""
-    return _field(entry_point, "Name")
+    return _origin(entry_point.dist)[0]
 
 
-def _field(entry_point: EntryPoint, name: str) -> str:
-    """A field of the distribution's metadata; empty when it is not there, as in a distribution half uninstalled."""
-    if entry_point.dist is None or name not in entry_point.dist.metadata:
-        return ""
-    return entry_point.dist.metadata[name]
+@lru_cache(maxsize=256)  # each look at the metadata would parse the whole file again, the README in it too
+def _origin(distribution: Distribution | None) -> tuple[str, str]:
+    """Name and version; empty where they are not there, as in a distribution half uninstalled."""
+    if distribution is None:
+        return "", ""
+    found = distribution.metadata
+    name, version = (found[field] if field in found else "" for field in ("Name", "Version"))  # noqa: SIM401 - no get()
+    return name, version
 
 
 def candidates(found: Iterable[EntryPoint] | None = None) -> list[Candidate]:

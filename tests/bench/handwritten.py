@@ -97,12 +97,15 @@ def unrolled(mode: Mode, methods: Sequence[Function], *, waits: bool) -> Functio
         methods: What is called, in order.
         waits: Whether the function is async.
     """
-    lines = ["results = []"] if mode == "all" else []
+    written: list[str] = []
     for index, method in enumerate(methods):
         passed = ", ".join(inspect.signature(method).parameters)
-        call = f"{'await ' * inspect.iscoroutinefunction(method)}call{index}({passed})"
-        lines += [f"got = {call}", "if got is not None: return got"] if mode == "first" else [f"results.append({call})"]
-    lines.append("return results" if mode == "all" else "return None")
+        written.append(f"{'await ' * inspect.iscoroutinefunction(method)}call{index}({passed})")
+    if mode == "all":
+        lines = [f"return [{', '.join(written)}]"]
+    else:
+        lines = [line for call in written for line in (f"got = {call}", "if got is not None: return got")]
+        lines.append("return None")
     names = ", ".join(f"call{index}" for index in range(len(methods)))
     head = f" {'async ' * waits}def call(*, {', '.join(PARAMETERS)}):"
     text = "\n".join([f"def make({names}):", head, *(f"  {line}" for line in lines), " return call"])
@@ -300,7 +303,7 @@ def hand_turn(hooks: TurnHooks, envelope: Function, result: Function, workspace:
             session_id = message.session_id or f"{message.channel or 'default'}:{message.chat_id or 'default'}"
             state: dict[str, Any] = {"workspace": workspace}
             for load in reversed(loads):
-                state.update(load(session_id))
+                state |= load(session_id)
             state["session_id"] = session_id
             prompt = [message.content]
             text = ""

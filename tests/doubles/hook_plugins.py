@@ -111,7 +111,13 @@ def implementing_all(functions: Mapping[str, Callable[..., object]], **options: 
 def _copy(function: Callable[..., object]) -> FunctionType:
     """The function again, so that it can be marked more than once."""
     assert isinstance(function, FunctionType)
-    arguments = (function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    arguments = (
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
     copy = FunctionType(*arguments)
     copy.__kwdefaults__ = function.__kwdefaults__
     copy.__dict__.update(function.__dict__)

@@ -10,8 +10,8 @@ from typing import Any
 
 import anyio
 
-from bub.environment import Environment, Process
 from bub.envelope import Envelope
+from bub.environment import Environment, Process
 from bub.framework.framework import BubFramework
 from bub.hooks.markers import hookimpl
 from bub.streaming import StreamEvent, TextDelta

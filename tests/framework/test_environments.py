@@ -139,7 +139,7 @@ class TestWhileRunning:
     async def test_one_that_cannot_be_closed_does_not_keep_the_others(self) -> None:
         places = Places(close_error=OSError("stuck"))
         made = framework(answering(), places.plugin())
-        with pytest.raises(ExceptionGroup, match="several environments could not be closed") as caught:
+        with pytest.raises(ExceptionGroup, match="several environments could not be closed") as caught:  # noqa: PT012 - leaving the block is what raises
             async with made.running():
                 await turn(made, "s")
                 await turn(made, "t")
@@ -151,7 +151,7 @@ class TestWhileRunning:
     async def test_one_that_cannot_be_replaced_is_gone(self) -> None:
         places = Places(close_error=OSError("stuck"))
         made = framework(answering(), places.plugin(), choosing())
-        with pytest.raises(OSError, match="stuck"):
+        with pytest.raises(OSError, match="stuck"):  # noqa: PT012 - leaving the block is what raises
             async with made.running():
                 await turn(made, workspace="/a")
                 with pytest.raises(OSError, match="stuck"):
@@ -176,7 +176,9 @@ class TestOutside:
         assert await turn(made) is not await turn(made)
         assert (places.closed, made.get_environment("s")) == ([1, 1], None)
 
-    @pytest.mark.parametrize("hook", ["build_prompt", "run_model", "save_state", "render_outbound", "dispatch_outbound"])
+    @pytest.mark.parametrize(
+        "hook", ["build_prompt", "run_model", "save_state", "render_outbound", "dispatch_outbound"]
+    )
     async def test_closed_after_a_failure(self, hook: str) -> None:
         places = Places()
         made = framework(answering(), places.plugin(), plugin(**{hook: lambda: 1 / 0}))
@@ -233,9 +235,7 @@ class TestSlowClosing:
     async def test_cut_after_the_grace(self, monkeypatch: pytest.MonkeyPatch, grace: float) -> None:
         monkeypatch.setattr("bub.framework.pipeline.CLOSE_GRACE", grace)
         place = SlowPlace()
-        made = framework(
-            plugin(run_model=lambda: anyio.sleep_forever()), plugin(provide_environment=lambda: place)
-        )
+        made = framework(plugin(run_model=lambda: anyio.sleep_forever()), plugin(provide_environment=lambda: place))
         with anyio.move_on_after(0.01) as scope:
             await made.process_inbound("hi")
         assert (scope.cancelled_caught, place.closed) == (True, int(grace == 5))

@@ -51,9 +51,7 @@ class TestTurn:
         assert got == [("turn", caught.value, None)]
 
     @pytest.mark.parametrize("is_async", [False, True])
-    async def test_an_observer_that_fails_hides_nothing(
-        self, is_async: bool, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    async def test_an_observer_that_fails_hides_nothing(self, is_async: bool, caplog: pytest.LogCaptureFixture) -> None:
         mine = ValueError("mine")
         seen: Seen = []
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import anyio
@@ -114,7 +114,7 @@ async def test_no_yield_names_the_plugin(make: Make) -> None:
 @pytest.mark.parametrize("fails", [False, True])
 async def test_a_second_yield_names_the_plugin(make: Make, fails: bool) -> None:
     log: Log = []
-    with pytest.raises(HookTypeError, match=r"\(it yielded again\).*provide_lifespan of plugin 'mine'") as caught:
+    with pytest.raises(HookTypeError, match=r"\(it yielded again\).*provide_lifespan of plugin 'mine'") as caught:  # noqa: PT012 - leaving the block is what raises
         async with entered(again(make, log)):
             if fails:
                 raise ValueError("mine")
@@ -127,20 +127,16 @@ def again(make: Make, log: Log) -> Any:
 
     def sync_one() -> Generator[str, None, None]:
         try:
-            try:
+            with suppress(ValueError):
                 yield "value"
-            except ValueError:
-                pass
             yield "again"
         finally:
             log.append("cleaned")
 
     async def async_one() -> AsyncGenerator[str, None]:
         try:
-            try:
+            with suppress(ValueError):
                 yield "value"
-            except ValueError:
-                pass
             yield "again"
         finally:
             log.append("cleaned")

@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from bub.errors import HookTypeError, ModelError
+from bub.framework import model_stage
 from bub.hooks.markers import hookimpl
 from bub.streaming import (
     EventStream,
@@ -186,15 +187,15 @@ class Later:
 FORMS: dict[str, tuple[str, Callable[[], object]]] = {
     "text": ("run_model", lambda: "ab"),
     "async text": ("run_model", text),
-    "sync function, coroutine of text": ("run_model", lambda: text()),  # noqa: PLW0108  # not a coroutine function
-    "sync function, awaitable": ("run_model", lambda: Later()),  # noqa: PLW0108
+    "sync function, coroutine of text": ("run_model", lambda: text()),  # not a coroutine function
+    "sync function, awaitable": ("run_model", lambda: Later()),
     "async generator function": ("run_model_stream", generator),
     "async def to stream": ("run_model_stream", coroutine_to_stream),
     "sync function, stream": ("run_model_stream", lambda: events("a", "b")),
     "sync function, EventStream": ("run_model_stream", lambda: EventStream(events("a", "b"))),
-    "sync function, coroutine of stream": ("run_model_stream", lambda: coroutine_to_stream()),  # noqa: PLW0108
-    "sync function, iterable": ("run_model_stream", lambda: Iterable()),  # noqa: PLW0108
-    "sync function, bare iterator": ("run_model_stream", lambda: Minimal()),  # noqa: PLW0108
+    "sync function, coroutine of stream": ("run_model_stream", lambda: coroutine_to_stream()),
+    "sync function, iterable": ("run_model_stream", lambda: Iterable()),
+    "sync function, bare iterator": ("run_model_stream", lambda: Minimal()),
 }
 
 
@@ -236,7 +237,7 @@ async def test_what_is_no_event_names_the_plugin(event: Any, streamed: bool) -> 
     made = framework(
         plugin(save_state=lambda model_output: saved.append(model_output), run_model_stream=lambda: stream())
     )
-    with pytest.raises(HookTypeError, match="expected a StreamEvent, got .* - run_model_stream of plugin 'p0'"):
+    with pytest.raises(HookTypeError, match=r"expected a StreamEvent, got .* - run_model_stream of plugin 'p0'"):
         await made.process_inbound("hi", stream_output=streamed)
     assert saved == ["so far"]
 
@@ -266,7 +267,8 @@ async def test_an_error_event_is_reported_and_the_turn_goes_on(streamed: bool) -
         yield TextDelta("far")
 
     made = framework(
-        observing(seen), plugin(run_model_stream=lambda: stream(), save_state=lambda model_output: saved.append(model_output))
+        observing(seen),
+        plugin(run_model_stream=lambda: stream(), save_state=lambda model_output: saved.append(model_output)),
     )
     result = await made.process_inbound("hi", stream_output=streamed)
     [(stage, error)] = seen
@@ -369,6 +371,19 @@ async def test_a_cancelled_stream_is_closed_at_once() -> None:
     with anyio.move_on_after(0.01) as scope:
         await made.process_inbound("hi")
     assert (scope.cancelled_caught, closed) == (True, ["closed"])
+
+
+async def test_closing_a_read_stream_has_a_bound(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Hanging(Minimal):
+        async def aclose(self) -> None:
+            await anyio.sleep_forever()
+
+    monkeypatch.setattr(model_stage, "CLOSE_GRACE", 0.01)
+    made = framework(plugin(run_model_stream=lambda: Hanging()))
+    assert (await made.process_inbound("hi")).model_output == "ab"
+    assert "turn.stream_not_closed: plugin 'p0'" in caplog.text
 
 
 async def test_a_long_stream_costs_what_it_is_long() -> None:

@@ -60,7 +60,7 @@ class TestSession:
         hooks = ("load_state", "provide_environment", "build_prompt", "run_model", "save_state", "render_outbound")
         made = framework(
             answering(),
-            plugin(**{hook: lambda session_id: got.append(session_id) for hook in hooks}),  # noqa: PLW0108
+            plugin(**{hook: lambda session_id: got.append(session_id) for hook in hooks}),
             plugin(resolve_session=lambda: "s"),
         )
         result = await made.process_inbound("hi")

@@ -108,9 +108,7 @@ async def test_what_is_there_while_running(is_async: bool, store: type) -> None:
 
 async def test_plain_values_and_none() -> None:
     store = MemoryStore()
-    made = framework(
-        plugin(provide_tape_store=lambda: store), plugin(**dict.fromkeys(HOOKS, lambda: None))
-    )
+    made = framework(plugin(provide_tape_store=lambda: store), plugin(**dict.fromkeys(HOOKS, lambda: None)))
     async with made.running():
         assert (made.get_tape_store(), made.get_steering_inbox()) == (store, None)
 
@@ -264,9 +262,7 @@ async def test_overlapping_is_refused() -> None:  # S96
 
 
 async def test_one_after_the_other_is_fresh() -> None:
-    made = framework(
-        answering(), plugin(provide_tape_store=lambda: MemoryStore(), provide_environment=lambda: Place())
-    )
+    made = framework(answering(), plugin(provide_tape_store=lambda: MemoryStore(), provide_environment=lambda: Place()))
     seen: list[object] = []
     for _ in range(2):
         async with made.running():

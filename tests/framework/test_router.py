@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
+from typing import Any
 
 import anyio
 import pytest
 
 from bub.envelope import Envelope
+from bub.errors import HookTypeError
 from bub.streaming import AsyncStreamEvents, StreamEvent, StreamFailed, TextDelta
 from bub.turn import NO_MODEL_REPLY
 from tests.doubles.channels import PlainChannel, Router
@@ -196,6 +199,21 @@ async def test_an_error_of_the_model_passes_through_the_router() -> None:
     with pytest.raises(ValueError, match="mine") as caught:
         await made.process_inbound("hi", stream_output=True)
     assert (caught.value is mine, passed) == (True, [mine])
+
+
+async def test_a_router_cannot_hide_what_is_no_event() -> None:
+    async def model() -> AsyncIterator[Any]:
+        yield "text"
+
+    async def show(stream: AsyncStreamEvents) -> AsyncIterator[StreamEvent]:
+        with suppress(TypeError):
+            async for event in stream:
+                yield event
+
+    made = framework(plugin(run_model_stream=lambda: model()))
+    made.bind_router(StreamRouter(show))
+    with pytest.raises(HookTypeError, match="expected a StreamEvent, got str"):
+        await made.process_inbound("hi", stream_output=True)
 
 
 async def test_a_router_cannot_hide_the_error_of_the_model() -> None:

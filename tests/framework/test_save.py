@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from functools import wraps
 from typing import Any
 
 import anyio
@@ -64,7 +63,7 @@ async def test_all_it_gets() -> None:
 async def test_the_text_so_far_of_a_stream_that_fails(streamed: bool) -> None:
     saved: Saved = []
     made = framework(saving(saved), plugin(run_model_stream=lambda: events("so ", "far", error=ValueError())))
-    with pytest.raises(ValueError, match="^$"):
+    with pytest.raises(ValueError, match=r"^$"):
         await made.process_inbound("hi", stream_output=streamed)
     assert saved == [("saved", "so far")]
 
@@ -152,15 +151,26 @@ class TestFailures:
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         seen: list[tuple[str, Exception]] = []
-        made = framework(plugin(run_model=lambda: anyio.sleep_forever()), saving([], error=OSError("disk")), observing(seen))
+        made = framework(
+            plugin(run_model=lambda: anyio.sleep_forever()), saving([], error=OSError("disk")), observing(seen)
+        )
         with anyio.move_on_after(0.01) as scope:
             await made.process_inbound("hi")
         assert (scope.cancelled_caught, seen) == (True, [])
         assert "turn.failed_while_cancelled save_state: OSError: disk" in caplog.text
 
-    async def test_one_that_fails_while_a_cancellation_waits_is_logged(self, caplog: pytest.LogCaptureFixture) -> None:
+    @pytest.mark.parametrize("form", ["async def", "plain function"])
+    async def test_one_that_fails_while_a_cancellation_waits_is_logged(
+        self, form: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
         seen: list[tuple[str, Exception]] = []
-        made = framework(answering(), saving_slowly([], 0.05, OSError("disk")), observing(seen))
+
+        async def save() -> None:
+            await anyio.sleep(0.05)
+            raise OSError("disk")
+
+        failing = plugin(save_state=save if form == "async def" else lambda: save())
+        made = framework(answering(), failing, observing(seen))
         with anyio.move_on_after(0.01) as scope:
             await made.process_inbound("hi")
         assert (scope.cancelled_caught, seen) == (True, [])
@@ -178,16 +188,6 @@ class TestFailures:
         with pytest.raises(Stop) as caught:
             await framework(answering(), plugin(save_state=save_state)).process_inbound("hi")
         assert caught.value is mine
-
-
-def wrapped(function: Any) -> Any:
-    """A decorator as many write it: a plain function that returns the coroutine."""
-
-    @wraps(function)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return function(*args, **kwargs)
-
-    return wrapper
 
 
 class TestCancellation:
@@ -244,7 +244,7 @@ class TestCancellation:
     async def test_a_slow_save_after_a_failure_is_not_cut_either(self) -> None:
         saved: Saved = []
         made = framework(plugin(run_model=lambda: fail(ValueError())), saving_slowly(saved, 0.1), save_grace=0.01)
-        with pytest.raises(ValueError, match="^$"):
+        with pytest.raises(ValueError, match=r"^$"):
             await made.process_inbound("hi")
         assert [name for name, _ in saved] == ["started", "ended"]
 

@@ -24,7 +24,9 @@ from bub.framework.framework import BubFramework
 from bub.hooks import dispatch
 from bub.hooks.declaration import COLLECT
 from bub.hooks.dispatch import FirstResult, FirstResultSync, HookSet, RunAll, RunAllSync, Sequential, awaits
-from bub.hooks.markers import hookimpl
+from bub.hooks.failures import HookFailures
+from bub.hooks.markers import MARK, Mark, hookimpl
+from bub.hooks.registry import HookRegistry
 from bub.hooks.specs import BubHookSpecs
 from tests.doubles.hook_plugins import (
     Ask,
@@ -523,6 +525,40 @@ async def test_a_hook_may_call_itself() -> None:
     assert await small.hooks.gather(question="?", depth=2) == [[2, [1, "ground"]]]
 
 
+def test_a_registration_while_another_thread_compiles_is_in_force_when_it_returns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    small = Small()
+    small.add("a", "gather_now", giving("a"))
+    compiled, give = dispatch.compiled, dispatch._give
+    compiling, registered, given, resume = (threading.Event() for _ in range(4))
+    worker = threading.Thread(target=small.hooks.gather_now, kwargs={"question": "?"})
+
+    def slow_compiled(shape: Any) -> types.CodeType:
+        if threading.current_thread() is worker:
+            compiling.set()
+            registered.wait(0.1)  # where nothing holds the other thread up, it is through by now
+        return compiled(shape)
+
+    def slow_give(function: types.FunctionType, code: types.CodeType, defaults: Any, table: object) -> None:
+        give(function, code, defaults, table)
+        if threading.current_thread() is worker and isinstance(table, tuple):
+            given.set()
+            resume.wait(0.1)
+
+    monkeypatch.setattr(dispatch, "compiled", slow_compiled)
+    monkeypatch.setattr(dispatch, "_give", slow_give)
+    worker.start()
+    assert compiling.wait(5)
+    small.add("b", "gather_now", giving("b"))
+    registered.set()
+    assert given.wait(5)
+    assert small.hooks.gather_now(question="?") == ["b", "a"]
+    resume.set()
+    worker.join(5)
+    assert small.hooks.gather_now(question="?") == ["b", "a"]
+
+
 def test_a_registration_while_the_hook_is_compiled_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     small = Small()
     small.add("a", "gather_now", giving("a"))
@@ -631,6 +667,17 @@ def test_a_handle_looks_like_the_call_it_takes(hook: str) -> None:
     assert "_table" not in str(inspect.signature(handle))
 
 
+@pytest.mark.parametrize("hook", HOOKS)
+def test_a_handle_is_a_coroutine_function_before_and_after_its_first_call(hook: str) -> None:
+    handle = getattr(BubHookSpecs(), hook)
+    for _ in range(2):
+        assert inspect.iscoroutinefunction(handle) is SPECS[hook].is_async
+        made = handle(**arguments()[hook])
+        assert inspect.iscoroutine(made) is SPECS[hook].is_async
+        if inspect.iscoroutine(made):
+            made.close()
+
+
 def test_the_handles_are_functions_of_the_instance_and_gone_from_the_class() -> None:
     assert not set(SPECS) & set(vars(BubHookSpecs))
     assert all(isinstance(vars(BubHookSpecs())[hook], types.FunctionType) for hook in HOOKS)
@@ -691,8 +738,30 @@ def test_a_declaration_that_is_no_keyword_only_call_is_refused() -> None:
 
 def test_a_declaration_that_is_no_protocol_is_refused() -> None:
     declared = type("Bad", (HookSet,), {"bad": FirstResult(free)})
-    with pytest.raises(TypeError, match="expected the `__call__` of a Protocol, got .* - declaration of 'bad'"):
+    with pytest.raises(TypeError, match=r"expected the `__call__` of a Protocol, got .* - declaration of 'bad'"):
         declared()
+
+
+class Vague(Protocol):
+    def __call__(self, *, untyped, unknown: NoSuchName, known: str) -> object: ...  # type: ignore[no-untyped-def, name-defined]  # noqa: F821
+
+
+class VagueHooks(HookSet):
+    vague: Final = RunAllSync(Vague.__call__)
+
+
+def test_a_parameter_of_which_no_type_is_known_takes_any_annotation() -> None:
+    spec = VagueHooks.declared["vague"]
+    assert [spec.annotation(name) for name in spec.parameters] == [Any, Any, str]
+    hooks, failures = VagueHooks(), HookFailures()
+
+    class Plugin:
+        def vague(self, untyped: int, unknown: str) -> object:
+            return untyped, unknown
+
+    setattr(Plugin.vague, MARK, Mark("vague", True, {}))
+    HookRegistry(hooks, failures).register(Plugin())
+    assert hooks.vague(untyped=1, unknown="x", known="") == [(1, "x")]
 
 
 def test_a_hook_shows_its_signature() -> None:
@@ -720,7 +789,7 @@ async def test_a_traceback_shows_the_generated_line(kind: str) -> None:
     text = "".join(traceback.format_exception(caught.value))
     call = "await _impl0(question)" if kind == "async" else "_impl0(question)"
     assert 'File "<hook gather ' in text
-    assert f"    _got = {call}" in text
+    assert f"    _got0 = {call}" in text
     assert "raise ValueError(question)" in text
 
 
@@ -750,10 +819,7 @@ def raising(error: BaseException, kind: str) -> Callable[..., object]:
 
 
 KINDS = [
-    (hook, kind)
-    for hook in HOOKS
-    for kind in ("sync", "async", "awaitable")
-    if kind == "sync" or SPECS[hook].is_async
+    (hook, kind) for hook in HOOKS for kind in ("sync", "async", "awaitable") if kind == "sync" or SPECS[hook].is_async
 ]
 
 
@@ -976,8 +1042,10 @@ async def test_a_part_that_is_not_kept_is_logged(caplog: pytest.LogCaptureFixtur
     small = Small()
     small.add("loud", "revised", giving(Draft("LOUD")))
     assert await small.hooks.revised(draft=Draft("start"), state={}) == Draft("LOUD")
-    assert caplog.records[0].getMessage().startswith(
-        "hook.result_part_ignored revised of plugin 'loud': shouting is not kept ("
+    assert (
+        caplog.records[0]
+        .getMessage()
+        .startswith("hook.result_part_ignored revised of plugin 'loud': shouting is not kept (")
     )
 
 
@@ -1121,6 +1189,16 @@ async def test_a_request_goes_through_its_hooks(caplog: pytest.LogCaptureFixture
         "hook.result_part_ignored before_llm_call of plugin 'other': "
         "only changes of model, messages and max_tokens take effect; the others are undone ("
     )
+
+
+@pytest.mark.anyio
+async def test_a_request_of_the_wrong_type_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
+    framework = BubFramework()
+    framework.register(implementing("before_llm_call", giving("a text")), name="wrong")
+    request = LLMCallRequest("run", "local:small", [])
+    assert await framework.hooks.before_llm_call(request=request, state={}) is None
+    assert caplog.records[0].getMessage().startswith("hook.agent_hook_bad_return before_llm_call of plugin 'wrong': ")
+    assert framework.runtime.failures == {("before_llm_call", "wrong"): 1}
 
 
 @pytest.mark.anyio

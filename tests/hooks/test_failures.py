@@ -92,7 +92,9 @@ def test_a_bad_return_is_logged_without_a_traceback(caplog: pytest.LogCaptureFix
 
 
 @pytest.mark.parametrize("method", ["on_error", "lenient", "guard"])
-def test_strict_failures_are_raised_after_they_were_logged(method: str, caplog: pytest.LogCaptureFixture) -> None:  # S21
+def test_strict_failures_are_raised_after_they_were_logged(
+    method: str, caplog: pytest.LogCaptureFixture
+) -> None:  # S21
     failures, error = HookFailures(strict=True), ValueError("why")
     with pytest.raises(ValueError, match="why") as caught:
         failures.failed(implementation(method), error)

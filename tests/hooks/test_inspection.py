@@ -366,7 +366,8 @@ def test_every_problem_comes_in_one_error_with_its_place() -> None:
     two = f"{here}.two ({__file__}:{Plugin.two.__code__.co_firstlineno})"
     expected = [
         f"unknown hook 'resolve_sesion', did you mean 'resolve_session'? - {one}",
-        f"hook 'load_state': wrapper= is not supported: there are no wrappers. Use a hook before and one after. - {two}",
+        "hook 'load_state': wrapper= is not supported: there are no wrappers. "
+        f"Use a hook before and one after. - {two}",
         f"hook 'load_state': cannot be tryfirst and trylast at once - {two}",
         f"hook 'load_state': parameter 'mesage' is positional-only, but hooks pass by name. Remove the `/`. - {two}",
         f"hook 'load_state': parameter *rest takes values by position, but hooks pass by name. Use **rest. - {two}",
@@ -403,7 +404,7 @@ def test_what_is_read_of_an_implementation() -> None:
 
     plugin = Plugin()
     found, _ = read_plugin(plugin, "plugin", BubHookSpecs.declared, 7)
-    one, two, three = found
+    one, two, _ = found
     assert (one.spec, one.plugin, one.band, one.before, one.after, one.timeout, one.is_coroutine) == (
         BubHookSpecs.declared["before_tool_call"],
         "plugin",

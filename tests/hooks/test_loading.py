@@ -49,7 +49,9 @@ class Site:
     ) -> None:
         info = self.folder / f"{name.replace('-', '_')}-{version}.dist-info"
         info.mkdir()
-        listed = plugins if isinstance(plugins, str) else "\n".join(f"{key} = {value}" for key, value in plugins.items())
+        listed = (
+            plugins if isinstance(plugins, str) else "\n".join(f"{key} = {value}" for key, value in plugins.items())
+        )
         (info / "entry_points.txt").write_text(f"[{GROUP}]\n{listed}\n[console_scripts]\nx = y:z\n", encoding="utf-8")
         if metadata is not None:
             (info / "METADATA").write_text(metadata.format(name=name, version=version), encoding="utf-8")
@@ -130,7 +132,11 @@ def test_an_installed_plugin_is_loaded_in_a_program_of_its_own(tmp_path: Path) -
     )
     paths = os.pathsep.join([str(tmp_path), str(ROOT)])
     done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert json.loads(done.stdout) == ["ok", "zzz_mine", [[]]]
 
@@ -184,7 +190,10 @@ FORMS = {
     "a static method": ("class Maker:\n    @staticmethod\n    def make(): return Base()", ":Maker.make"),
     "a bound method": ("class Maker:\n    def make(self, app): return Base(app)\nmaker = Maker()", ":maker.make"),
     "an object": ("plugin = Base('mine')", ":plugin"),
-    "a callable object": ("class Called(Base):\n    def __call__(self): raise AssertionError\nplugin = Called()", ":plugin"),
+    "a callable object": (
+        "class Called(Base):\n    def __call__(self): raise AssertionError\nplugin = Called()",
+        ":plugin",
+    ),
     "a module": ("from bub import hookimpl as h\n@h\ndef provide_tools(): return None", ""),
 }
 GETS_FRAMEWORK = {
@@ -255,7 +264,9 @@ def test_a_factory_of_nothing_is_refused(site: Site) -> None:
 
 def test_a_factory_of_a_class_is_refused(site: Site) -> None:
     site.plugin("a", "class Plugin: ...\ndef make(): return Plugin", ":make")
-    assert reason(loaded(), "a") == "cannot register plugin 'a':\n  expected an instance, got the class Plugin. Call it."
+    assert (
+        reason(loaded(), "a") == "cannot register plugin 'a':\n  expected an instance, got the class Plugin. Call it."
+    )
 
 
 # ------------------------------------------------------------------------------------------------ broken plugins
@@ -263,7 +274,11 @@ def test_a_factory_of_a_class_is_refused(site: Site) -> None:
 
 BROKEN = {
     "not installed": (None, ":Plugin", "ModuleNotFoundError: No module named 'bub_test_broken'"),
-    "imports what is not there": ("import no_such_module", ":x", "ModuleNotFoundError: No module named 'no_such_module'"),
+    "imports what is not there": (
+        "import no_such_module",
+        ":x",
+        "ModuleNotFoundError: No module named 'no_such_module'",
+    ),
     "imports a name that is not there": ("from json import no_such", ":x", "ImportError: cannot import name 'no_such'"),
     "no Python": ("def (", ":x", "SyntaxError: "),
     "ends the program": ("raise SystemExit(3)", ":x", "SystemExit: 3"),

@@ -133,7 +133,7 @@ def test_a_bound_method_cannot_be_marked() -> None:
     class Plugin:
         def build_prompt(self) -> None: ...
 
-    with pytest.raises(TypeError, match="expected a function, got method - hookimpl.build_prompt"):
+    with pytest.raises(TypeError, match=r"expected a function, got method - hookimpl\.build_prompt"):
         anything(Plugin().build_prompt)
 
 

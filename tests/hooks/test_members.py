@@ -64,7 +64,12 @@ class Plain:
 def test_marked_methods_are_found_in_the_order_they_stand_in() -> None:
     assert hooks(Plain()) == ["build_prompt", "save_state"]
     first, second = members(Plain())
-    assert (first.where, first.mark.strong, first.takes_self, first.kind) == ("Plain.build_prompt", True, True, "function")
+    assert (first.where, first.mark.strong, first.takes_self, first.kind) == (
+        "Plain.build_prompt",
+        True,
+        True,
+        "function",
+    )
     assert not second.mark.strong
     assert first.bound is not None
     assert first.bound() == "plain"
@@ -483,12 +488,6 @@ class Metaclass(type):
 
     def __bool__(cls) -> bool:
         raise RuntimeError
-
-    def __eq__(cls, other: object) -> bool:
-        raise RuntimeError
-
-    def __hash__(cls) -> int:
-        return 1
 
     @hookimpl.save_state
     def of_the_metaclass(cls) -> None: ...

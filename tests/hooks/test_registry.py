@@ -71,9 +71,7 @@ def test_a_taken_name_is_refused() -> None:
     before = state_of(framework)
     with pytest.raises(PluginNameError) as caught:
         framework.register(Plugin(), name="taken")
-    assert str(caught.value) == (
-        "cannot register 'taken': the name is taken. Pass name= or unregister it first."
-    )
+    assert str(caught.value) == ("cannot register 'taken': the name is taken. Pass name= or unregister it first.")
     with pytest.raises(PluginNameError, match="the name is taken"):
         framework.register(types.ModuleType("taken"))
     assert state_of(framework) == before
@@ -312,7 +310,9 @@ def test_a_plugin_of_which_a_part_is_skipped_is_degraded() -> None:
     async def later(self: object) -> None: ...
 
     framework = BubFramework()
-    framework.register(implementing_all({"provide_tools": later, "provide_channels": later, "save_state": later}), name="a")
+    framework.register(
+        implementing_all({"provide_tools": later, "provide_channels": later, "save_state": later}), name="a"
+    )
     framework.register(Plugin(), name="b")
     framework.register(object(), name="c")
     why = "is skipped: async def, but the hook is called without await"

@@ -27,7 +27,9 @@ SYNC, ASYNC = CallShape("message", False), CallShape("state, message=message", T
 
 
 def test_a_first_result() -> None:
-    assert text((ASYNC, SYNC)) == """\
+    assert (
+        text((ASYNC, SYNC))
+        == """\
 async def ask(*, message, state, _table):
     _impl0, _impl1, _records = _table
     _got = await _impl0(state, message=message)
@@ -37,10 +39,13 @@ async def ask(*, message, state, _table):
     if _got is not None: return _got
     return None
 """
+    )
 
 
 def test_all_results_with_names_on_a_synchronous_path() -> None:
-    assert text((SYNC,), mode="run_all", is_async=False, named=True) == """\
+    assert (
+        text((SYNC,), mode="run_all", is_async=False, named=True)
+        == """\
 def ask(*, message, state, _table):
     _impl0, _records = _table
     _results = []
@@ -50,10 +55,13 @@ def ask(*, message, state, _table):
         _results.append((_records[0].plugin, _got))
     return _results
 """
+    )
 
 
 def test_collected_errors() -> None:
-    assert text((ASYNC,), mode="run_all", failure="collect") == """\
+    assert (
+        text((ASYNC,), mode="run_all", failure="collect")
+        == """\
 async def ask(*, message, state, _table):
     _impl0, _records = _table
     _results = []
@@ -66,10 +74,13 @@ async def ask(*, message, state, _table):
     if _errors is not None: _raise(_errors)
     return _results
 """
+    )
 
 
 def test_a_sequence() -> None:
-    assert text((ASYNC,), mode="sequential", failure="isolate") == """\
+    assert (
+        text((ASYNC,), mode="sequential", failure="isolate")
+        == """\
 async def ask(*, message, state, _table):
     _impl0, _records = _table
     _outcome = None
@@ -83,14 +94,18 @@ async def ask(*, message, state, _table):
             if _stop: return _outcome
     return _outcome
 """
+    )
 
 
 def test_nothing_to_call() -> None:
-    assert text((), parameters=()) == """\
+    assert (
+        text((), parameters=())
+        == """\
 async def ask(*, _table):
     _records, = _table
     return None
 """
+    )
 
 
 def test_equal_shapes_share_one_code_object() -> None:
@@ -106,6 +121,34 @@ def test_the_text_stays_when_the_line_cache_is_checked() -> None:
     assert linecache.getline(code.co_filename, 1) == "async def ask(*, _table):\n"
 
 
-@pytest.mark.parametrize(("arguments", "expected"), [("", ()), ("state", (2,)), ("state, message", (2, 1))])
+def test_all_results_of_an_awaited_call() -> None:
+    assert (
+        text((ASYNC, SYNC), mode="run_all", named=True)
+        == """\
+async def ask(*, message, state, _table):
+    _impl0, _impl1, _records = _table
+    _got0 = await _impl0(state, message=message)
+    _got1 = _impl1(message)
+    if _got1 is not None and _type(_got1) not in _plain and _awaits(_type(_got1)): _got1 = await _got1
+    return [(_records[0].plugin, _got0), (_records[1].plugin, _got1)]
+"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [("", ()), ("state", (2,)), ("state, message", (2, 1)), ("message, state", (1, 2))],
+)
 def test_a_caller_passes_what_an_implementation_declares(arguments: str, expected: tuple[int, ...]) -> None:
-    assert caller(("message", "state"), arguments)(lambda *got: got, 1, 2) == expected
+    assert caller(("message", "state"), arguments, lambda *got: got)(1, 2) == expected
+
+
+def test_a_caller_passes_by_name_where_that_is_needed() -> None:
+    call = caller(("message", "state"), "state, message=message", lambda state, *, message: (state, message))
+    assert call(1, 2) == (2, 1)
+
+
+def test_a_function_that_takes_all_in_their_order_is_its_own_caller() -> None:
+    def function(message: object, state: object) -> None: ...
+
+    assert caller(("message", "state"), "message, state", function) is function

@@ -1,4 +1,4 @@
-"""Mistakes that no type checker can see: registration refuses each of them, for every hook, and warns of a missing mark.
+"""Mistakes that no type checker sees: registration refuses each of them, for every hook, and warns of a missing mark.
 
 The cases are the ones of `typecheck/reject`, as text; here they are run.
 """

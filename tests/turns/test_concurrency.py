@@ -54,10 +54,9 @@ async def test_a_thousand_turns_at_once_do_not_mix(streamed: bool) -> None:
         )
         results[number] = texts(result.outbounds)[0]
 
-    async with no_task_left(), made.running():
-        async with anyio.create_task_group() as tasks:
-            for number in range(1000):
-                tasks.start_soon(turn, number)
+    async with no_task_left(), made.running(), anyio.create_task_group() as tasks:
+        for number in range(1000):
+            tasks.start_soon(turn, number)
     assert results == {number: str(number) for number in range(1000)}
     assert saved == {f"s{number}": f"{number} {number}" for number in range(1000)}
 

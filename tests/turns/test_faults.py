@@ -211,15 +211,14 @@ async def test_a_cancellation(hook: str, form: Form, streamed: bool, running: bo
     scene.add(fault.plugin(hook, form))
     lifespan = Lifespan()
     ended: list[str] = []
-    async with no_task_left():
-        async with AsyncMaybe(scene.framework, entered=running):
-            with scope:
-                await scene.turn(lifespan, streamed=streamed)
-                ended.append("ended")
-            entered_model = bool(scene.entered)
-            assert len(scene.saved) == entered_model
-            assert [place.closed for place in scene.places] == [0 if running else 1] * len(scene.places)
-            await scene.works_again(streamed=streamed)
+    async with no_task_left(), AsyncMaybe(scene.framework, entered=running):
+        with scope:
+            await scene.turn(lifespan, streamed=streamed)
+            ended.append("ended")
+        entered_model = bool(scene.entered)
+        assert len(scene.saved) == entered_model
+        assert [place.closed for place in scene.places] == [0 if running else 1] * len(scene.places)
+        await scene.works_again(streamed=streamed)
     assert scene.seen == []
     if not is_called(hook):
         assert (ended, fault.called) == (["ended"], 0)

@@ -66,7 +66,9 @@ async def test_one_that_cannot_be_entered() -> None:
     seen: Seen = []
     ran: list[str] = []
     lifespan = Lifespan(on_enter=mine)
-    made = framework(observing(seen), plugin(load_state=lambda: ran.append("load"), save_state=lambda: ran.append("save")))
+    made = framework(
+        observing(seen), plugin(load_state=lambda: ran.append("load"), save_state=lambda: ran.append("save"))
+    )
     with pytest.raises(OSError, match="typing") as caught:
         await made.process_inbound(message(lifespan))
     assert caught.value is mine

@@ -40,9 +40,7 @@ def reports(*lines: tuple[int, tuple[Checker, ...]], file: str = "reject/cases.p
     return [Report(checker, file, line, "[kind] what is\nwrong") for line, checkers in lines for checker in checkers]
 
 
-RIGHT = reports(
-    (1, CHECKERS), (2, ("mypy", "pyright", "pyrefly")), (3, ("mypy",)), (4, ("pyright", "ty", "pyrefly"))
-)
+RIGHT = reports((1, CHECKERS), (2, ("mypy", "pyright", "pyrefly")), (3, ("mypy",)), (4, ("pyright", "ty", "pyrefly")))
 
 
 def test_the_right_reports_are_no_problem(folder: Path) -> None:
@@ -86,5 +84,5 @@ def test_cases_are_counted(folder: Path) -> None:
 
 def test_an_unknown_checker_is_refused(folder: Path) -> None:
     (folder / "reject/more.py").write_text("x = 1\ny = 2  # expect: mypy pyrite\n", encoding="utf-8")
-    with pytest.raises(ValueError, match="pyrite' - reject/more.py:2"):
+    with pytest.raises(ValueError, match=r"pyrite' - reject/more\.py:2"):
         read_expectations(folder)

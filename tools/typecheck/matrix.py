@@ -19,8 +19,8 @@ mypy, pyright, ty and pyrefly report, line by line, by `nox -s typecheck`. All f
 `typecheck/accept`: a good plugin has no false alarm.
 
 Settings: `mypy --strict`, pyright `strict`, ty as it is, its warnings counted, pyrefly `preset = "strict"` (without a
-configuration file pyrefly reports nothing). Registration, `BubFramework.register`, sees every mistake that no checker can see, and
-refuses it; a missing mark it warns of, because a method may have the name of a hook by chance.
+configuration file pyrefly reports nothing). Registration, `BubFramework.register`, sees every mistake that no checker
+can see, and refuses it; a missing mark it warns of, because a method may have the name of a hook by chance.
 
 """
 

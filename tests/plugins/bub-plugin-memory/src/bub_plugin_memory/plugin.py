@@ -22,9 +22,10 @@ class Exchange(msgspec.Struct):
 
 
 class Memory(msgspec.Struct):
-    """What the file holds: the exchanges by session."""
+    """What the file holds: the exchanges by session, and whether a program has it open."""
 
     sessions: dict[str, list[Exchange]] = {}
+    is_open: bool = False
 
 
 def is_exchanges(value: object) -> TypeIs[list[Exchange]]:
@@ -55,10 +56,11 @@ class MemoryPlugin:
     @hookimpl(tryfirst=True).provide_lifespan
     async def provide_lifespan(self) -> AsyncIterator[None]:
         self._memory = self._read()
+        self._write(is_open=True)
         try:
             yield
         finally:
-            self.file.write_bytes(msgspec.json.encode(self._memory))
+            self._write(is_open=False)
 
     @hookimpl.load_state
     def load_state(self, session_id: str) -> dict[str, list[Exchange]]:
@@ -83,4 +85,13 @@ class MemoryPlugin:
             typer.echo(json.dumps([exchange.said, exchange.answered]))
 
     def _read(self) -> Memory:
-        return msgspec.json.decode(self.file.read_bytes(), type=Memory) if self.file.exists() else Memory()
+        if not self.file.exists():
+            return Memory()
+        return msgspec.convert(json.loads(self.file.read_text("ascii")), Memory)
+
+    def _write(self, *, is_open: bool) -> None:
+        self._memory.is_open = is_open
+        text = json.dumps(msgspec.to_builtins(self._memory))  # also what is no valid text: it goes out as escapes
+        other = self.file.with_suffix(".new")
+        other.write_text(text, "ascii")
+        other.replace(self.file)
