@@ -193,6 +193,8 @@ class ModelError(BubError, RuntimeError):
         kind: `model`, or `context_length` when the request was too long for it.
     """
 
+    kind: ErrorKind = "model"
+
     def __init__(self, message: str, *, kind: Literal["model", "context_length"] = "model") -> None:
         super().__init__(message)
         self.kind = kind

@@ -243,6 +243,7 @@ def as_module(blocks: list[Block]) -> str:
     return "async def page() -> None:\n    pass\n" + "\n".join(good)
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_pages_have_no_type_errors(tmp_path: Path) -> None:
     for file in WITH_BLOCKS:
         (tmp_path / f"{file.stem.replace('-', '_')}_page.py").write_text(as_module(read_blocks(read(file))), "utf-8")

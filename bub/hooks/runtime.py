@@ -6,7 +6,7 @@ from typing import Any, Final, ParamSpec, TypeVar, overload
 
 from bub.envelope import Envelope
 from bub.hooks.declaration import HookSpec
-from bub.hooks.dispatch import FirstResult, FirstResultSync, Gathering, RunAll, RunAllSync
+from bub.hooks.dispatch import Begun, FirstResult, FirstResultSync, Gathering, RunAll, RunAllSync
 from bub.hooks.failures import HookFailures
 from bub.hooks.nearness import did_you_mean
 from bub.hooks.specs import BubHookSpecs
@@ -100,6 +100,14 @@ class HookRuntime:
     def named_all(self, hook: object, /) -> Callable[..., object]:
         """The hook's function whose results are pairs of plugin name and value; see `named_first`."""
         return self._named(hook)
+
+    def at_once(self, hook: RunAll[P, R], /) -> Callable[P, Begun | None]:
+        """The hook's function that calls its implementations without a coroutine, and drops their results.
+
+        It gives None when all have run, else where it stopped because something has to be awaited. So a caller that has
+        to prepare for that, as with a shield, need not when nobody waits.
+        """
+        return self._hooks.function(self._spec(hook).name, "at_once", is_async=False)
 
     async def notify_error(self, *, stage: str, error: Exception, message: Envelope | None) -> None:
         """Show an exception to all `on_error` implementations; one that fails is logged and skipped."""
