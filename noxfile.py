@@ -59,7 +59,8 @@ def typecheck(session: nox.Session) -> None:
     """mypy, pyright, ty and pyrefly over bub itself, and over what consumers write, right and wrong."""
     install(session, "typecheck", "tests")
     session.run("python", "tools/generate_markers.py", "--check")
-    session.run("python", "-m", "tools.typecheck", *session.posargs)
+    session.run("python", "tools/check_typing.py", *session.posargs)
+    session.run("python", "tools/check_typing.py", "--own")
 
 
 @nox.session

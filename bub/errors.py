@@ -43,7 +43,7 @@ class PluginLoadError(BubError, ImportError):
         reason: What went wrong, in one sentence.
     """
 
-    kind = "plugin"
+    kind: ErrorKind = "plugin"
 
     def __init__(self, plugin: str, reason: str) -> None:
         super().__init__(f"cannot load plugin {plugin!r}: {reason}")
@@ -54,7 +54,7 @@ class PluginLoadError(BubError, ImportError):
 class PluginNameError(BubError, ValueError):
     """A plugin name is taken, unknown or empty."""
 
-    kind = "plugin"
+    kind: ErrorKind = "plugin"
 
 
 class HookValidationError(BubError, TypeError):
@@ -65,13 +65,13 @@ class HookValidationError(BubError, TypeError):
         problems: One line for each problem, each with `file:line`.
     """
 
-    kind = "hook"
+    kind: ErrorKind = "hook"
 
     def __init__(self, plugin: str, problems: Sequence[str]) -> None:
         listed = "".join(f"\n  {problem}" for problem in problems)
         super().__init__(f"cannot register plugin {plugin!r}:{listed}")
         self.plugin = plugin
-        self.problems = list(problems)
+        self.problems: list[str] = list(problems)
 
 
 class HookOrderError(BubError, ValueError):
@@ -82,12 +82,12 @@ class HookOrderError(BubError, ValueError):
         cycle: The plugin names on the cycle, each one before the next; the last is the first again.
     """
 
-    kind = "hook"
+    kind: ErrorKind = "hook"
 
     def __init__(self, hook: str, cycle: Sequence[str]) -> None:
         super().__init__(f"cannot order hook {hook!r}: {' before '.join(cycle)}. Drop one of the before= or after=.")
         self.hook = hook
-        self.cycle = list(cycle)
+        self.cycle: list[str] = list(cycle)
 
 
 class HookTypeError(BubError, TypeError):
@@ -100,7 +100,7 @@ class HookTypeError(BubError, TypeError):
         got: The value.
     """
 
-    kind = "hook"
+    kind: ErrorKind = "hook"
 
     def __init__(self, hook: str, plugin: str, expected: str, got: object) -> None:
         super().__init__(f"expected {expected}, got {type(got).__qualname__} - {hook} of plugin {plugin!r}")
@@ -119,7 +119,7 @@ class HookTimeoutError(BubError, TimeoutError):
         timeout: The bound, in seconds.
     """
 
-    kind = "hook"
+    kind: ErrorKind = "hook"
 
     def __init__(self, hook: str, plugin: str, timeout: float) -> None:
         super().__init__(f"expected an answer within {timeout:g} s, got none - {hook} of plugin {plugin!r}")
@@ -131,31 +131,31 @@ class HookTimeoutError(BubError, TimeoutError):
 class EventTypeError(BubError, TypeError):
     """An event bus was given something that is not an event of its own, or a handler that it cannot call."""
 
-    kind = "event"
+    kind: ErrorKind = "event"
 
 
 class UnknownHandlerError(BubError, ValueError):
     """A handler is not registered for the event it should be removed from."""
 
-    kind = "event"
+    kind: ErrorKind = "event"
 
 
 class EnvelopeError(BubError, TypeError, ValueError):
     """What was offered as a message cannot be one."""
 
-    kind = "envelope"
+    kind: ErrorKind = "envelope"
 
 
 class ContentError(BubError, TypeError, ValueError):
     """What was offered as a prompt, a model message or a payload cannot be made into what was asked for."""
 
-    kind = "content"
+    kind: ErrorKind = "content"
 
 
 class StateTypeError(BubError, TypeError):
     """An entry of a turn state is not of its key's type."""
 
-    kind = "state"
+    kind: ErrorKind = "state"
 
 
 class StateMissingError(BubError, KeyError):
@@ -165,7 +165,7 @@ class StateMissingError(BubError, KeyError):
         key: The name of the key.
     """
 
-    kind = "state"
+    kind: ErrorKind = "state"
 
     def __init__(self, key: str) -> None:
         super().__init__(key)
@@ -231,7 +231,7 @@ class ToolNameError(ToolError, ValueError):
 class ToolDeniedError(ToolError, PermissionError):
     """A tool call was denied by a hook or an event handler."""
 
-    kind = "tool_denied"
+    kind: ErrorKind = "tool_denied"
 
 
 class UnknownToolError(ToolError, LookupError):
@@ -277,6 +277,8 @@ class ModelError(BubError, RuntimeError):
         kind: `model`, or `context_length` when the request was too long for it.
     """
 
+    kind: ErrorKind = "model"
+
     def __init__(self, message: str, *, kind: Literal["model", "context_length"] = "model") -> None:
         super().__init__(message)
         self.kind = kind
@@ -285,16 +287,16 @@ class ModelError(BubError, RuntimeError):
 class TapeError(BubError, ValueError):
     """A tape, an entry or a query is not valid, or a store cannot do what was asked."""
 
-    kind = "tape"
+    kind: ErrorKind = "tape"
 
 
 class ConfigError(BubError, ValueError):
     """A setting is missing or not valid."""
 
-    kind = "config"
+    kind: ErrorKind = "config"
 
 
 class ChannelError(BubError, RuntimeError):
     """A channel could not start, stop, send or stream."""
 
-    kind = "channel"
+    kind: ErrorKind = "channel"

@@ -15,7 +15,7 @@ PACKAGE = Path(bub.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 HEAVY = ("republic", "pydantic", "typer", "rich", "prompt_toolkit", "questionary", "yaml", "tomlkit", "starlette")
 
-DEFERRED = {"framework/cli.py": {"typer"}}
+DEFERRED = {"__main__.py": {"typer"}}
 """The third parties that may be imported inside a function, by file."""
 
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "base", "types"}

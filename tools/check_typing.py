@@ -13,10 +13,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from typecheck.checkers import CHECKERS, Checker, CheckerFailedError, Outcome, run_checkers
+from typecheck.comparison import Expectations, compared, read_expectations
+
 import bub
 from typecheck import accepted, matrix, refused
-from typecheck.checkers import Checker, CheckerFailedError, Outcome, run_checkers
-from typecheck.comparison import Expectations, compared, read_expectations
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 FILES: Final = {
@@ -98,7 +99,8 @@ def add_stub(folder: Path, stub: Path) -> None:
     """
     text = stub.read_text(encoding="utf-8")
     (folder / "accept/markers.pyi").write_text(text, encoding="utf-8")
-    broken, count = re.subn(r"(?m)^(.*)\bmessage: Envelope\b(.*)$", r"\1message: Envelop\2  # expect: mypy pyright ty pyrefly", text, count=1)
+    comment = f"  # expect: {' '.join(CHECKERS)}"
+    broken, count = re.subn(r"(?m)^(.*)\bmessage: Envelope\b(.*)$", rf"\1message: Envelop\2{comment}", text, count=1)
     if not count:
         raise ValueError(f"expected a parameter `message: Envelope`, got none - {stub}")
     (folder / "reject/markers_with_undefined_name.pyi").write_text(broken, encoding="utf-8")

@@ -6,6 +6,7 @@ keyword-only, so that an implementation may declare the parameters it needs in a
 
 import ast
 import builtins
+import inspect
 import re
 import sys
 from collections.abc import Iterator
@@ -75,7 +76,7 @@ def main(arguments: list[str]) -> int:
         return 0
     if TARGET.read_text(encoding="utf-8") == text:
         return 0
-    print(f"{TARGET} is stale: run python tools/generate_markers.py", file=sys.stderr)
+    sys.stderr.write(f"{TARGET} is stale: run python tools/generate_markers.py\n")
     return 1
 
 
@@ -117,12 +118,12 @@ def _protocols(spec: HookSpec) -> Iterator[str]:
 
 def _method(spec: HookSpec) -> Iterator[str]:
     bound = f"_{protocol_name(spec)}F"
-    first, _, rest = (spec.protocol.__doc__ or "").partition("\n")
+    first, _, rest = inspect.cleandoc(spec.protocol.__doc__ or "").partition("\n")  # 3.13 dedents it by itself
     yield f"    def {spec.name}(self, function: {bound}, /) -> {bound}:"
     yield f'        """{first}'
     yield ""
     yield f"        ``{spec.name}{_shown(spec)}``; declare any of the parameters, in any order."
-    yield from (f"    {line}".rstrip() for line in rest.rstrip().splitlines())
+    yield from (f"        {line}".rstrip() for line in rest.rstrip().splitlines())
     yield '        """'
 
 

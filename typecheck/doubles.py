@@ -10,8 +10,8 @@ from typing import Protocol
 from anyio.abc import TaskGroup
 
 from bub.channels.channel import ChannelDefaults
-from bub.environment import Process
 from bub.envelope import Envelope
+from bub.environment import Process
 from bub.tape.entry import TapeEntry
 from bub.tape.store import AsyncTapeStore, TapeQuery, TapeRecord, TapeStore
 from bub.turn import TurnState

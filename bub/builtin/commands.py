@@ -1,17 +1,15 @@
 """The commands `bub run` and `bub hooks`: what they take, what they print, how they exit."""
 
-from __future__ import annotations
-
 import sys
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
-import anyio
-import msgspec
+import typer
 
 from bub.builtin.hook_listing import hook_page, hook_table
 from bub.envelope import Envelope
+from bub.framework.failure_line import failure_line, plugin_folders
 from bub.framework.framework import BubFramework
 from bub.hooks.specs import BubHookSpecs
 from bub.messages import LazyModule, to_builtins
@@ -19,17 +17,20 @@ from bub.nearness import did_you_mean
 from bub.turn import TurnResult
 
 if TYPE_CHECKING:
-    import typer
-else:
-    typer = LazyModule("typer")  # the annotations below are read only when a command line is made
+    import json
+
+    import anyio
+else:  # `bub --help` needs none of them
+    anyio = LazyModule("anyio")
+    json = LazyModule("json")
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_NO_ANSWER: Final = 3
 EXIT_INTERRUPTED: Final = 130
 
-NO_ANSWER_NOTICE: Final = (
-    "bub: no model answered. Set BUB_MODEL=provider:model, or install a plugin that implements run_model."
+HOW_TO_SET_A_MODEL: Final = (
+    "Set one with BUB_MODEL=provider:model, or install a plugin that implements run_model or run_model_stream."
 )
 
 
@@ -46,15 +47,20 @@ class Commands:
 
     def run(
         self,
-        message: Annotated[str, typer.Argument(help="What to say.")],
-        channel: Annotated[str, typer.Option(help="The channel that the message comes from.")] = "cli",
-        chat_id: Annotated[str, typer.Option(help="The chat inside the channel.")] = "local",
-        sender_id: Annotated[str, typer.Option(help="Who sends it.")] = "human",
-        session_id: Annotated[str | None, typer.Option(help="The session; by default the plugins decide.")] = None,
-        workspace: Annotated[
-            Path | None, typer.Option("--workspace", "-w", help="The folder in which tools work.")
+        message: Annotated[str, typer.Argument(metavar="MESSAGE", help="What to say.")],
+        channel: Annotated[str, typer.Option(metavar="NAME", help="The channel that the message comes from.")] = "cli",
+        chat_id: Annotated[str, typer.Option(metavar="ID", help="The chat inside the channel.")] = "local",
+        sender_id: Annotated[str, typer.Option(metavar="ID", help="Who sends the message.")] = "human",
+        session_id: Annotated[
+            str | None, typer.Option(metavar="ID", help="The session; by default the plugins decide.")
         ] = None,
-        as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON.")] = False,
+        workspace: Annotated[
+            Path | None,
+            typer.Option(
+                "--workspace", "-w", metavar="FOLDER", help="Where tools work; by default the current folder."
+            ),
+        ] = None,
+        as_json: Annotated[bool, typer.Option("--json", help="Print the result of the turn as JSON.")] = False,
         strict: Annotated[bool, typer.Option("--strict", help="Exit with 3 when no model answered.")] = False,
         debug: Annotated[bool, typer.Option("--debug", help="Print the traceback of a failing turn.")] = False,
     ) -> None:
@@ -64,59 +70,76 @@ class Commands:
         envelope = Envelope(
             content=message, channel=channel, chat_id=chat_id, sender_id=sender_id, session_id=session_id
         )
-        result = _turn(self._framework, envelope, debug=debug)
-        if as_json:
-            _write(msgspec.json.encode(to_builtins(result)).decode())
-        else:
-            for outbound in result.outbounds:
-                _write(outbound.content)
-        if not result.answered:
-            sys.stderr.write(f"{NO_ANSWER_NOTICE}\n")
-            if strict:
-                raise typer.Exit(EXIT_NO_ANSWER)
+        turn = _Turn(self._framework, envelope)
+        try:
+            anyio.run(turn.run)
+        except KeyboardInterrupt:
+            _fail("interrupted", EXIT_INTERRUPTED)
+        except Exception as error:
+            _print_result(turn.result, as_json=as_json)  # there is one when only the cleaning up failed
+            if debug:
+                traceback.print_exception(error)
+            line = failure_line(error, plugin_folders(self._framework.hook_report()))
+            hint = "" if debug else ". --debug shows the traceback."
+            _fail(f"the turn failed: {line}{hint}", EXIT_FAILED)
+        _print_result(turn.result, as_json=as_json)
+        self._exit(turn.result, strict=strict)
 
     def hooks(
         self,
-        name: Annotated[str | None, typer.Argument(help="Show the signature and the rules of this hook.")] = None,
+        name: Annotated[
+            str | None, typer.Argument(metavar="NAME", help="Show the signature and the rules of this hook.")
+        ] = None,
         as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
     ) -> None:
-        """List the hooks with their implementations in the order in which they are called."""
+        """List the hooks and their implementations in call order."""
         if name is not None and name not in BubHookSpecs.declared:
             _fail(f"expected the name of a hook, got {name!r}{did_you_mean(name, BubHookSpecs.declared)}", EXIT_USAGE)
         reports = [report for report in self._framework.hook_report() if name is None or report.name == name]
         statuses = list(self._framework.plugin_status.values())
         if as_json:
-            _write(msgspec.json.format(msgspec.json.encode({"hooks": reports, "plugins": statuses})).decode())
+            _print_json({"hooks": reports, "plugins": statuses}, indent=2)
         elif name is None:
-            _write(hook_table(reports, statuses))
+            _print(hook_table(reports, statuses))
         else:
-            _write(hook_page(BubHookSpecs.declared[name], reports[0]))
+            _print(hook_page(reports[0]))
+
+    def _exit(self, result: TurnResult | None, *, strict: bool) -> None:
+        """Say on standard error what went wrong, and end with the code for it."""
+        if result is None:
+            return
+        errors = [outbound.content for outbound in result.outbounds if outbound.kind == "error"]
+        if errors:
+            _fail("\nbub: ".join(errors), EXIT_FAILED)
+        if not result.answered:
+            asked = self._model_plugins()
+            what = f"no model answered (asked: {', '.join(asked)})" if asked else "no model is configured"
+            sys.stderr.write(f"bub: {what}. {HOW_TO_SET_A_MODEL}\n")
+            if strict:
+                raise typer.Exit(EXIT_NO_ANSWER)
+
+    def _model_plugins(self) -> list[str]:
+        """The plugins beside bub's own that might have answered."""
+        bound = self._framework.hooks.bound
+        both = [item.plugin for name in ("run_model", "run_model_stream") for item in bound(name)]
+        return [plugin for plugin in dict.fromkeys(both) if plugin != "builtin"]
 
 
-def _turn(framework: BubFramework, envelope: Envelope, *, debug: bool) -> TurnResult:
-    """One turn; a failing one ends the program with one clear line."""
+class _Turn:
+    """One turn from the command line.
 
-    async def one_turn() -> TurnResult:
-        async with framework.running():
-            return await framework.process_inbound(envelope)
+    Attributes:
+        result: What came out of it; None when it failed.
+    """
 
-    try:
-        return anyio.run(one_turn)
-    except KeyboardInterrupt:
-        _fail("interrupted", EXIT_INTERRUPTED)
-    except Exception as error:
-        if debug:
-            traceback.print_exception(error)
-        _fail(_described(error), EXIT_FAILED)
+    def __init__(self, framework: BubFramework, message: Envelope) -> None:
+        self._framework = framework
+        self._message = message
+        self.result: TurnResult | None = None
 
-
-def _described(error: Exception) -> str:
-    """An error in one line, with the place in a plugin where it was raised."""
-    text = " ".join(str(error).split())
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    inner = "; ".join(f"{type(e).__qualname__}: {e}" for e in error.exceptions) if isinstance(error, ExceptionGroup) else ""
-    return f"{type(error).__qualname__}: {text}{f' [{inner}]' if inner else ''}{place}"
+    async def run(self) -> None:
+        async with self._framework.running():
+            self.result = await self._framework.process_inbound(self._message)
 
 
 def _folder(path: Path) -> Path:
@@ -125,11 +148,32 @@ def _folder(path: Path) -> Path:
     return path.resolve()
 
 
-def _write(text: str) -> None:
-    """Print to standard output, also what its encoding does not have."""
-    stream = sys.stdout
-    encoding = stream.encoding or "utf-8"
-    stream.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+def _print_result(result: TurnResult | None, *, as_json: bool) -> None:
+    if result is None:
+        return
+    if as_json:
+        _print_json(result)
+    else:
+        for outbound in result.outbounds:
+            if outbound.kind != "error":
+                _print(outbound.content)
+
+
+def _print_json(value: object, indent: int | None = None) -> None:
+    """Print JSON; with escapes for all but ASCII where standard output does not have every character of it."""
+    plain = to_builtins(value, default=repr)
+    text = json.dumps(plain, ensure_ascii=False, indent=indent)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        text = json.dumps(plain, indent=indent)
+    _print(text)
+
+
+def _print(text: str) -> None:
+    """Print now, so that a reader who has gone away is noticed here."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 def _fail(text: str, code: int) -> NoReturn:

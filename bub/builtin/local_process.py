@@ -18,7 +18,7 @@ from anyio.abc import ByteReceiveStream, ByteSendStream
 
 from bub.builtin.process_pipes import InputPipe, OutputPipe
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 SETTLE_SECONDS: Final = 0.05
 """How long an ended process is waited for to close its output, which a descendant may hold open."""
@@ -64,7 +64,10 @@ class LocalProcess:
 
     @property
     def stdout(self) -> ByteReceiveStream:
-        """What the process and its descendants write; ends when all have closed it, or at `stop()`."""
+        """What the process and its descendants write; ends when all have closed it, or at `stop()`.
+
+        Closing it early may leave the process waiting at a full pipe: use `stop()` to end both.
+        """
         return self._stdout
 
     @property
@@ -87,10 +90,7 @@ class LocalProcess:
             Leaves the process running.
         """
         code = await self._process.wait()
-        with anyio.move_on_after(SETTLE_SECONDS):
-            for output in (self._stdout, self._stderr):
-                if not output.busy:
-                    await output.keep()
+        await self._keep([output for output in (self._stdout, self._stderr) if not output.busy])
         await self.collect()
         return code
 
@@ -117,9 +117,7 @@ class LocalProcess:
                     self._send(signal.SIGKILL)
                 with anyio.move_on_after(REAP_SECONDS):
                     await self._until_gone()
-                with anyio.move_on_after(SETTLE_SECONDS):
-                    await self._stdout.keep()
-                    await self._stderr.keep()
+                await self._keep([self._stdout, self._stderr])
                 await self._release()
 
     async def collect(self) -> None:
@@ -127,6 +125,13 @@ class LocalProcess:
         if self.returncode is None or not (self._stdout.ended and self._stderr.ended):
             return
         await self._release()
+
+    async def _keep(self, outputs: list[OutputPipe]) -> None:
+        with anyio.move_on_after(SETTLE_SECONDS):
+            async with anyio.create_task_group() as keeping:
+                for output in outputs:
+                    if not output.ended:
+                        keeping.start_soon(output.keep)
 
     def _send(self, number: signal.Signals) -> None:
         if sys.platform == "win32":
@@ -160,6 +165,7 @@ class LocalProcess:
             async with self._releasing:
                 if not self._released:
                     self._released = True
+                    self._stdin.give_up()
                     await self._process.aclose()
                     for _ in range(_RELEASE_ROUNDS):
                         await anyio.lowlevel.checkpoint()
@@ -183,12 +189,15 @@ def _runs(group: int) -> bool:
 
     An orphan whose new parent never waits for it stays a zombie, as in a container without an init process.
     """
-    with suppress(ChildProcessError):
-        while os.waitpid(-group, os.WNOHANG)[0]:
-            pass  # this process is that parent
+    found = False
     for entry in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             state, _, its_group = entry.read_text(errors="replace").rpartition(")")[2].split()[:3]
-            if int(its_group) == group and state not in "ZX":
-                return True
-    return sys.platform != "linux" and _exists(-group)
+            if int(its_group) == group:
+                if state not in "ZX":
+                    return True
+                found = True
+    with suppress(ChildProcessError):
+        while os.waitpid(-group, os.WNOHANG)[0]:
+            pass  # this process is that parent
+    return not found and _exists(-group)  # none is found where there is no /proc

@@ -20,15 +20,26 @@ class InputPipe(ByteSendStream):
     def __init__(self, pipe: ByteSendStream) -> None:
         self._pipe = pipe
         self._closed = False
+        self._sending: set[anyio.CancelScope] = set()
 
     @override
     async def send(self, item: bytes) -> None:
         if self._closed:
             raise anyio.ClosedResourceError
-        try:
-            await self._pipe.send(item)
-        except (ConnectionError, anyio.ClosedResourceError) as error:
-            raise anyio.BrokenResourceError from error
+        with anyio.CancelScope() as sending:
+            self._sending.add(sending)
+            try:
+                return await self._pipe.send(item)
+            except (ConnectionError, anyio.ClosedResourceError) as error:
+                raise anyio.BrokenResourceError from error
+            finally:
+                self._sending.discard(sending)
+        raise anyio.BrokenResourceError
+
+    def give_up(self) -> None:
+        """End the sends that wait: nobody reads any more, although a descendant may hold the other end open."""
+        for sending in self._sending:
+            sending.cancel()
 
     @override
     async def aclose(self) -> None:
@@ -95,7 +106,7 @@ class OutputPipe(ByteReceiveStream):
             return b""
         try:
             return await self._pipe.receive(max_bytes)
-        except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
+        except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
             self.ended = True
             await self._pipe.aclose()
             return b""

@@ -1,6 +1,6 @@
 """What a value from a plugin is, told so that type checkers follow."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 
 from typing_extensions import TypeIs
 
@@ -13,3 +13,8 @@ def is_sequence(value: object) -> TypeIs[Sequence[object]]:
 def is_mapping(value: object) -> TypeIs[Mapping[str, object]]:
     """Whether it is a mapping."""
     return isinstance(value, Mapping)
+
+
+def is_awaitable(value: object) -> TypeIs[Awaitable[object]]:
+    """Whether it has to be awaited."""
+    return isinstance(value, Awaitable)

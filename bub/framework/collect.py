@@ -11,8 +11,9 @@ from typing_extensions import TypeIs
 from bub.channels.channel import Channel, MessageHandler
 from bub.core.tools import Tool
 from bub.errors import HookTypeError
-from bub.framework.checks import is_mapping, is_sequence
+from bub.framework.checks import is_awaitable, is_mapping, is_sequence
 from bub.hooks.declaration import Implementation
+from bub.hooks.failures import HookFailures
 from bub.hooks.runtime import HookRuntime
 from bub.hooks.specs import BubHookSpecs
 from bub.hooks.unrolled import caller
@@ -22,7 +23,7 @@ from bub.tape.context import TapeContext
 from bub.tape.sidecar import TapeSidecar
 from bub.turn import TurnState
 
-logger = logging.getLogger("bub.framework")
+logger: Final = logging.getLogger("bub.framework")
 
 T = TypeVar("T")
 
@@ -30,9 +31,10 @@ T = TypeVar("T")
 class Collector:
     """Asks the plugins of one framework, and merges what they answer."""
 
-    def __init__(self, hooks: BubHookSpecs, runtime: HookRuntime) -> None:
+    def __init__(self, hooks: BubHookSpecs, runtime: HookRuntime, failures: HookFailures) -> None:
         self._hooks: Final = hooks
         self._runtime: Final = runtime
+        self._failures: Final = failures
 
     def tools(self) -> list[Tool]:
         """All tools; of one name the one of the highest priority."""
@@ -99,10 +101,15 @@ class Collector:
         config: dict[str, Any] = copy.deepcopy(dict(current))
         for implementation in reversed(list(implementations)):
             if implementation.skipped:
+                self._failures.async_not_supported(implementation)
                 continue
-            call = caller(implementation.spec.parameters, implementation.arguments)
-            proposed = call(implementation.function, copy.deepcopy(config))
+            call = caller(implementation.spec.parameters, implementation.arguments, implementation.function)
+            proposed = call(copy.deepcopy(config))
             if proposed is None:
+                continue
+            if is_awaitable(proposed):
+                _drop(proposed)
+                self._failures.async_not_supported(implementation)
                 continue
             if not is_mapping(proposed):
                 raise HookTypeError("onboard_config", implementation.plugin, "a mapping", proposed)
@@ -119,6 +126,13 @@ def _merge(into: dict[str, Any], new: Mapping[str, Any]) -> None:
             _merge(inner, value)
         else:
             into[key] = copy.deepcopy(value)
+
+
+def _drop(value: object) -> None:
+    """Close a coroutine, which would warn when it is dropped unawaited."""
+    close = getattr(value, "close", None)
+    if callable(close):
+        close()
 
 
 class _Named(Protocol):

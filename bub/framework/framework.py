@@ -37,7 +37,7 @@ from bub.turn import Stage, TurnResult, TurnState
 if TYPE_CHECKING:
     import typer
 
-logger = logging.getLogger("bub.framework")
+logger: Final = logging.getLogger("bub.framework")
 
 _WHILE_RUNNING: Final[Mapping[str, str]] = dict.fromkeys(
     ("provide_lifespan", "provide_tape_store", "provide_steering_inbox"),
@@ -90,7 +90,7 @@ class BubFramework:
         self.events: Final = EventBus[ApplicationEvent]()
         self._registry: Final = HookRegistry(self.hooks, failures)
         self._resources: Final = Resources(self.hooks, self.runtime)
-        self._collector: Final = Collector(self.hooks, self.runtime)
+        self._collector: Final = Collector(self.hooks, self.runtime, failures)
         self._pipeline: Final = Pipeline(
             self.hooks,
             self.runtime,
@@ -149,11 +149,10 @@ class BubFramework:
             disabled: Names of plugins to leave out, beside those in the variable `BUB_DISABLED_PLUGINS`.
         """
         for candidate, refusal in chosen(candidates(), only=only, disabled=disabled):
-            if candidate.key in self._statuses:
+            known = self._statuses.get(candidate.key)
+            if known is not None and known.state != "disabled":
                 continue
-            self._statuses[candidate.key] = (
-                candidate.status("disabled", refusal) if refusal else self._load(candidate)
-            )
+            self._statuses[candidate.key] = candidate.status("disabled", refusal) if refusal else self._load(candidate)
 
     def _load(self, candidate: Candidate) -> PluginStatus:
         before = set(self._registry.registrations)
@@ -311,7 +310,9 @@ class BubFramework:
             known = self._registry.registrations
             if plugin_name not in known:
                 hint = did_you_mean(plugin_name, known)
-                raise ValueError(f"expected one of the plugins {', '.join(known) or '(none)'}, got {plugin_name!r}{hint}")
+                raise ValueError(
+                    f"expected one of the plugins {', '.join(known) or '(none)'}, got {plugin_name!r}{hint}"
+                )
             implementations = tuple(i for i in implementations if i.plugin == plugin_name)
         return self._collector.onboard_config(implementations, self.config)
 

@@ -1,7 +1,8 @@
 """The model stage of a turn: implementations of two hooks in one list, asked in order until one answers."""
 
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Sequence
-from typing import Any, Final, cast
+import logging
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
+from typing import Any, Final, get_args
 
 import anyio
 import msgspec
@@ -9,12 +10,16 @@ from typing_extensions import TypeIs, override
 
 from bub.channels.channel import ChannelRouter
 from bub.envelope import Envelope
-from bub.errors import HookTypeError, ModelError
+from bub.errors import BubError, HookTypeError, ModelError
+from bub.framework.checks import is_awaitable
 from bub.framework.plan import ModelCall
+from bub.framework.shield import closed_after
 from bub.hooks.runtime import HookRuntime
-from bub.prompt import LegacyPrompt, UserContent
+from bub.prompt import LegacyPrompt
 from bub.streaming import EventStream, StreamEvent, StreamFailed, TextDelta, text_stream
 from bub.turn import NO_MODEL_REPLY, Stage, TurnState
+
+logger: Final = logging.getLogger("bub.framework")
 
 CLOSE_GRACE: Final = 5.0
 """Seconds that a stream has to close when the turn fails or is cancelled."""
@@ -25,25 +30,21 @@ class Turn(msgspec.Struct):
 
     Attributes:
         message: What it answers.
-        streamed: Whether events are wanted rather than text.
         session_id: The session.
+        streamed: Whether events are wanted rather than text.
         state: What its hooks share.
-        prompt: What the model is asked.
         text: The answer so far; readable also when the model stage fails half-way.
         answered: Whether a model gave it.
         error: What an error event of the stream said.
-        outbounds: What is sent back.
     """
 
     message: Envelope
+    session_id: str
     streamed: bool
-    session_id: str = ""
     state: TurnState = {}
-    prompt: list[UserContent] = []
     text: str = ""
     answered: bool = False
     error: ModelError | None = None
-    outbounds: list[Envelope] = []
 
 
 async def run_model_stage(
@@ -59,21 +60,21 @@ async def run_model_stage(
         router: Shows the events of a streamed turn.
     """
     for item in calls:
-        got = item.call(item.function, prompt, turn.session_id, turn.state)
+        got: Any = item.call(prompt, turn.session_id, turn.state)  # Any: looked at below
         if item.is_coroutine:
-            got = await cast("Awaitable[object]", got)  # a call of a coroutine function
+            got = await got
         elif got is not None and type(got) is not str:
-            got = await _settled(got)
+            got = await settled(got)
         if got is None:
             continue
         if item.streams:
             if not _is_stream(got):
                 raise HookTypeError("run_model_stream", item.plugin, "an async iterable of events", got)
-            await _read(turn, got, runtime, router)
+            await _read(turn, got, item.plugin, runtime, router)
         elif not isinstance(got, str):
             raise HookTypeError("run_model", item.plugin, "a text", got)
         elif turn.streamed and router is not None:
-            await _read(turn, text_stream(got), runtime, router)
+            await _read(turn, text_stream(got), item.plugin, runtime, router)
         else:
             turn.text = got
         turn.answered = turn.error is None or bool(turn.text)
@@ -81,63 +82,124 @@ async def run_model_stage(
     error = ModelError("expected an answer from run_model or run_model_stream, got none - no model is configured")
     await runtime.notify_error(stage=Stage.RUN_MODEL, error=error, message=turn.message)
     if turn.streamed and router is not None:
-        await _read(turn, text_stream(NO_MODEL_REPLY), runtime, router)
+        await _read(turn, text_stream(NO_MODEL_REPLY), "", runtime, router)
     else:
         turn.text = NO_MODEL_REPLY
 
 
 async def _read(
-    turn: Turn, source: AsyncIterable[StreamEvent], runtime: HookRuntime, router: ChannelRouter | None
+    turn: Turn, source: AsyncIterable[StreamEvent], plugin: str, runtime: HookRuntime, router: ChannelRouter | None
 ) -> None:
     """Read a stream to its end, through the router where events are wanted, and close it."""
-    noted = _NotedStream(source, turn, runtime)
+    noted = _NotedStream(source, turn, plugin, runtime)
     shown: AsyncIterator[StreamEvent] | None = None
+
+    async def close() -> None:
+        try:
+            await _close(shown)
+        finally:
+            await noted.aclose()
+
     try:
         if turn.streamed and router is not None:
             shown = router.wrap_stream(turn.message, noted)
-            async for _ in shown:
-                pass
-        async for _ in noted:  # also what a router left unread: the answer is the model's, not the channel's
-            pass
-    finally:
-        with anyio.move_on_after(CLOSE_GRACE, shield=True):
-            try:
-                await _close(shown)
-            finally:
-                await noted.aclose()
+            if shown is not noted:  # what is handed on as it is, is read faster below
+                async for _ in shown:
+                    pass
+            if noted.raised is not None:
+                raise noted.raised  # the router kept it, but the turn has no whole answer
+        await noted.read()  # also what a router left unread: the answer is the model's, not the channel's
+    except BaseException as error:
+        turn.text = noted.text
+        await closed_after(close, error, what="closing the stream", grace=CLOSE_GRACE)
+        raise
+    turn.text = noted.text
+    with anyio.move_on_after(CLOSE_GRACE, shield=True) as scope:
+        await close()
+    if scope.cancelled_caught:
+        logger.warning("turn.stream_not_closed: plugin %r, ended after %s s", plugin, CLOSE_GRACE)
 
 
 class _NotedStream(EventStream):
-    """The events of a model; their text goes to the turn, error events are reported."""
+    """The events of a model; their text is kept, error events are reported.
 
-    __slots__ = ("_runtime", "_turn")
+    Attributes:
+        raised: What the model raised.
+    """
 
-    def __init__(self, source: AsyncIterable[StreamEvent], turn: Turn, runtime: HookRuntime) -> None:
+    __slots__ = ("_pieces", "_plugin", "_runtime", "_turn", "raised")
+
+    def __init__(self, source: AsyncIterable[StreamEvent], turn: Turn, plugin: str, runtime: HookRuntime) -> None:
         super().__init__(source)
         self._turn = turn
+        self._plugin = plugin
         self._runtime = runtime
+        self._pieces: list[str] = []
+        self.raised: Exception | None = None
+
+    @property
+    def text(self) -> str:
+        """The text so far."""
+        return "".join(self._pieces)
 
     @override
     async def __anext__(self) -> StreamEvent:
-        event = await super().__anext__()
-        if isinstance(event, TextDelta):
-            self._turn.text += event.text
-        elif isinstance(event, StreamFailed):
-            self._turn.error = error = ModelError(event.message)
-            error.kind = event.kind
-            await self._runtime.notify_error(stage=Stage.RUN_MODEL, error=error, message=self._turn.message)
+        try:
+            event = await self._next()
+        except StopAsyncIteration:
+            raise
+        except Exception as error:
+            self._failed(error)
+            raise
+        if type(event) is TextDelta:
+            self._pieces.append(event.text)
+        else:
+            await self._take(event)
         return event
 
+    async def read(self) -> None:
+        """Read to the end. To hand each event on would cost as much again as to make it."""
+        keep = self._pieces.append
+        try:
+            while True:
+                event = await self._next()
+                if type(event) is TextDelta:
+                    keep(event.text)
+                else:
+                    await self._take(event)
+        except StopAsyncIteration:
+            return
+        except Exception as error:
+            self._failed(error)
+            raise
 
-async def _settled(got: object) -> object:
+    async def _take(self, event: StreamEvent) -> None:
+        """Note an event that is not just a piece of the answer."""
+        if not isinstance(event, _EVENTS):
+            self.raised = HookTypeError("run_model_stream", self._plugin, "a StreamEvent", event)
+            raise self.raised
+        self._note(event)
+        if isinstance(event, TextDelta):
+            self._pieces.append(event.text)
+        elif isinstance(event, StreamFailed):
+            self._turn.error = failed = ModelError(event.message)
+            failed.kind = event.kind
+            await self._runtime.notify_error(stage=Stage.RUN_MODEL, error=failed, message=self._turn.message)
+
+    def _failed(self, error: Exception) -> None:
+        self.raised = error
+        if isinstance(error, BubError):
+            self.error = error
+
+
+_EVENTS: Final = get_args(StreamEvent)
+
+
+async def settled(got: object) -> object:
     """The value, awaited where it can be."""
-    if _is_awaitable(got):
+    if is_awaitable(got):
         return await got
     return got
-
-
-def _is_awaitable(got: object) -> TypeIs[Awaitable[object]]:
-    return isinstance(got, Awaitable)
 
 
 def _is_stream(got: object) -> TypeIs[AsyncIterable[StreamEvent]]:

@@ -1,29 +1,25 @@
 """One turn: seven steps in order, from a message to what is sent back."""
 
-import logging
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from bub.channels.channel import ChannelRouter
 from bub.channels.steering import STEERING_INBOX
 from bub.envelope import Envelope, to_envelope
-from bub.environment import Environment
-from bub.errors import HookTypeError
-from bub.framework.checks import is_sequence
+from bub.errors import ContentError, EnvelopeError, HookTypeError
+from bub.framework.checks import is_awaitable, is_sequence
 from bub.framework.model_stage import Turn, run_model_stage
 from bub.framework.plan import Plan, made_plan
-from bub.framework.resources import Resources, close_environment
-from bub.framework.shield import shielded
-from bub.hooks.failures import collect, flattened, raise_collected
+from bub.framework.resources import CLOSE_GRACE, Resources
+from bub.framework.shield import attach, closed_after, shielded, was_own_cancellation
+from bub.hooks.failures import collect, raise_collected
 from bub.hooks.registry import HookRegistry
 from bub.hooks.runtime import HookRuntime
 from bub.hooks.specs import BubHookSpecs
 from bub.prompt import UserContent, to_content, to_legacy_prompt
 from bub.turn import ENVIRONMENT, SESSION_ID, WORKSPACE, TurnResult, TurnState
-
-logger = logging.getLogger("bub.framework")
 
 
 class Pipeline:
@@ -60,41 +56,53 @@ class Pipeline:
     def _replan(self) -> None:
         self._plan = made_plan(self._hooks, self._registry)
 
-    async def turn(self, message: Envelope, *, streamed: bool) -> TurnResult:
+    def turn(self, message: Envelope, *, streamed: bool) -> Coroutine[Any, Any, TurnResult]:
         """Process one message; see `BubFramework.process_inbound`."""
-        turn = Turn(message, streamed)
-        turn.session_id = await self.resolve_session(message) if self._plan.resolves else _own_session(message)
-        lifespan = message.lifespan
-        if lifespan is None:
+        if message.lifespan is None and not self._plan.resolves:  # the usual turn
+            return self._inside(Turn(message, _own_session(message), streamed))
+        return self._around(message, streamed)
+
+    async def _around(self, message: Envelope, streamed: bool) -> TurnResult:
+        """What comes before the turn and what encloses it: `resolve_session`, and the lifespan of the message."""
+        turn = Turn(message, await self.resolve_session(message), streamed)
+        if message.lifespan is None:
             return await self._inside(turn)
-        raised: BaseException = RuntimeError("a lifespan ended a turn without a result")
-        async with lifespan:
+        raised: BaseException | None = None
+        async with message.lifespan:
             try:
                 return await self._inside(turn)
             except BaseException as error:
                 raised = error
                 raise
+        if raised is None or await was_own_cancellation(raised):
+            raise RuntimeError("expected a lifespan that lets its turn end, got one that cancelled it")
         raise raised  # the lifespan swallowed it; but there is no result to return
 
     async def _inside(self, turn: Turn) -> TurnResult:
-        await self._load_state(turn)
-        environment = await self._open_environment(turn) if self._plan.has_environment else None
+        loaded = await self._hooks.load_state(message=turn.message, session_id=turn.session_id)
+        turn.state = state = self._merged(loaded, turn.session_id)
+        close = await self._open_environment(turn) if self._plan.has_environment else None
         try:
-            turn.prompt = await self._build_prompt(turn) if self._plan.builds else [turn.message.content]
-            await self._run_model(turn)
-            turn.outbounds = (await self._render_outbound(turn) if self._plan.renders else None) or [_reply(turn)]
+            prompt: list[UserContent] = [turn.message.content]
+            if self._plan.builds:
+                prompt = await self._build_prompt(turn)
+            await self._run_model(turn, prompt)
+            outbounds = (await self._render_outbound(turn) if self._plan.renders else None) or [_reply(turn)]
             if self._plan.dispatches:
-                await self._dispatch(turn.outbounds)
-        finally:
-            if environment is not None and not self._resources.running:
-                await close_environment(environment)
+                await self._dispatch(outbounds)
+        except BaseException as error:
+            if close is not None:
+                await closed_after(close, error, what="closing the environment", grace=CLOSE_GRACE)
+            raise
+        if close is not None:
+            await shielded(close, grace=CLOSE_GRACE)
         return TurnResult(
             session_id=turn.session_id,
-            prompt=turn.prompt,
+            prompt=prompt,
             model_output=turn.text,
             answered=turn.answered,
-            outbounds=turn.outbounds,
-            state=turn.state,
+            outbounds=outbounds,
+            state=state,
         )
 
     async def resolve_session(self, message: Envelope) -> str:
@@ -108,64 +116,76 @@ class Pipeline:
                 return session_id
         return _own_session(message)
 
-    async def _load_state(self, turn: Turn) -> None:
+    def _merged(self, loaded: Sequence[object], session_id: str) -> TurnState:
+        """The state that the plugins loaded, merged low to high, with bub's own entries."""
         state: TurnState = {WORKSPACE.name: self.workspace}
-        turn.state = state
         if self._resources.steering_inbox is not None:
             STEERING_INBOX.set(state, self._resources.steering_inbox)
-        for loaded in reversed(await self._hooks.load_state(message=turn.message, session_id=turn.session_id)):
-            if type(loaded) is dict or isinstance(loaded, Mapping):  # the first test is much cheaper
-                state.update(loaded)  # pyright: ignore[reportUnknownArgumentType]  # it takes the dict's own types
-        state[SESSION_ID.name] = turn.session_id
+        for one in reversed(loaded):
+            if isinstance(one, dict):
+                state |= one  # costs half of what `update` does
+            elif isinstance(one, Mapping):
+                state.update(one)  # pyright: ignore[reportUnknownArgumentType]  # it takes the dict's own types
+        if isinstance(chosen := state[WORKSPACE.name], str):
+            WORKSPACE.set(state, Path(chosen))
+        state[SESSION_ID.name] = session_id
+        return state
 
-    async def _open_environment(self, turn: Turn) -> Environment | None:
-        """The environment for the workspace that the merged state names."""
-        if isinstance(chosen := turn.state.get(WORKSPACE.name), str):
-            WORKSPACE.set(turn.state, Path(chosen))
+    async def _open_environment(self, turn: Turn) -> Callable[[], Awaitable[None]] | None:
+        """Put the environment for the workspace into the state; what closes it, where the turn has to."""
         environment = await self._resources.environment(turn.session_id, WORKSPACE.require(turn.state))
-        if environment is not None:
-            ENVIRONMENT.set(turn.state, environment)
-        return environment
+        if environment is None:
+            return None
+        ENVIRONMENT.set(turn.state, environment)
+        return None if self._resources.keeps(turn.session_id, environment) else environment.close
 
     async def _build_prompt(self, turn: Turn) -> list[UserContent]:
         found = await self._build(message=turn.message, session_id=turn.session_id, state=turn.state)
         if found is None:
             return [turn.message.content]
         plugin, prompt = found
-        if not isinstance(prompt, str) and not is_sequence(prompt):
+        if isinstance(prompt, bytes | bytearray) or not is_sequence(prompt):
             raise HookTypeError("build_prompt", plugin, "a text or a list of parts", prompt)
         parts = cast("str | Sequence[UserContent]", prompt)  # to_content refuses a part that is none
-        return to_content(parts) if prompt else [turn.message.content]
-
-    async def _run_model(self, turn: Turn) -> None:
-        """The model stage, and `save_state` whatever becomes of it."""
-        plan = self._plan
-        calls = plan.stream_calls if turn.streamed else plan.text_calls
         try:
-            await run_model_stage(turn, calls, to_legacy_prompt(turn.prompt), self._runtime, self.router)
-        except BaseException as error:
-            interrupted = not isinstance(error, Exception)
-            failed = await self._save_state(turn, shield=interrupted or plan.save_is_async) if plan.saves else None
-            if failed is not None:
-                _attach(error, failed)
+            return to_content(parts) if prompt else [turn.message.content]
+        except ContentError as error:
+            error.add_note(f"build_prompt of plugin {plugin!r}")
             raise
-        if plan.saves:
-            failed = await self._save_state(turn, shield=plan.save_is_async)
+
+    async def _run_model(self, turn: Turn, prompt: list[UserContent]) -> None:
+        """The model stage, and `save_state` whatever becomes of it."""
+        calls = self._plan.stream_calls if turn.streamed else self._plan.text_calls
+        try:
+            await run_model_stage(turn, calls, to_legacy_prompt(prompt), self._runtime, self.router)
+        except BaseException as error:
+            failed = await self._save_state(turn, ending=not isinstance(error, Exception)) if self._plan.saves else None
+            if failed is not None:
+                attach(error, failed, "save_state")
+            raise
+        if self._plan.saves:
+            failed = await self._save_state(turn, ending=False)
             if failed is not None:
                 raise failed
 
-    async def _save_state(self, turn: Turn, *, shield: bool) -> Exception | None:
-        """Call `save_state`; returns what its implementations raised.
+    async def _save_state(self, turn: Turn, *, ending: bool) -> Exception | None:
+        """Call `save_state`, shielded from cancellation; returns what its implementations raised.
 
         Args:
             turn: The turn.
-            shield: Whether a cancellation must wait; it costs a task, and a synchronous call cannot be interrupted.
+            ending: Whether the task is being cancelled already.
         """
         try:
-            if shield:
-                await shielded(partial(self._call_save_state, turn), grace=self._save_grace)
-            else:
-                await self._call_save_state(turn)
+            if ending or self._plan.save_is_async:
+                await shielded(partial(self._call_save_state, turn), grace=self._save_grace, ending=ending)
+                return None
+            calls = iter(self._plan.save_calls)
+            errors: list[Exception] = []
+            waiting = _saved_at_once(turn, calls, errors)  # a shield costs a task, and few need it
+            if waiting is not None:
+                await shielded(partial(_saved_in_turn, turn, waiting, calls, errors), grace=self._save_grace)
+            elif errors:
+                raise_collected(errors)
         except Exception as error:
             return error
         return None
@@ -185,7 +205,11 @@ class Pipeline:
                 continue
             if isinstance(rendered, str | bytes) or not is_sequence(rendered):
                 raise HookTypeError("render_outbound", plugin, "a list of messages", rendered)
-            outbounds += [to_envelope(item) for item in rendered]
+            try:
+                outbounds += [to_envelope(item) for item in rendered]
+            except EnvelopeError as error:
+                error.add_note(f"render_outbound of plugin {plugin!r}")
+                raise
         return outbounds
 
     async def _dispatch(self, outbounds: Sequence[Envelope]) -> None:
@@ -198,6 +222,36 @@ class Pipeline:
                 errors = collect(errors, error)
         if errors is not None:
             raise_collected(errors, "several messages could not be dispatched")
+
+
+def _saved_at_once(
+    turn: Turn, calls: Iterator[Callable[..., object]], errors: list[Exception]
+) -> Awaitable[object] | None:
+    """Call implementations of `save_state` until one gives something to wait for; None when all are through."""
+    session_id, state, message, text = turn.session_id, turn.state, turn.message, turn.text
+    for call in calls:
+        try:
+            got = call(session_id, state, message, text)
+        except Exception as error:
+            errors.append(error)
+        else:
+            if got is not None and is_awaitable(got):
+                return got
+    return None
+
+
+async def _saved_in_turn(
+    turn: Turn, waiting: Awaitable[object] | None, calls: Iterator[Callable[..., object]], errors: list[Exception]
+) -> None:
+    """Wait, and call the other implementations."""
+    while waiting is not None:
+        try:
+            await waiting
+        except Exception as error:
+            errors.append(error)
+        waiting = _saved_at_once(turn, calls, errors)
+    if errors:  # here, inside the shield: what a waiting cancellation replaces is logged there
+        raise_collected(errors)
 
 
 def _own_session(message: Envelope) -> str:
@@ -217,11 +271,3 @@ def _reply(turn: Turn) -> Envelope:
         chat_id=message.chat_id,
         kind="error" if failed else "normal",
     )
-
-
-def _attach(error: BaseException, other: Exception) -> None:
-    """Keep an error that came second: as a note of the first, and in the log where nobody will see the first."""
-    for one in flattened(other):
-        error.add_note(f"save_state failed too: {type(one).__qualname__}: {one}")
-    if not isinstance(error, Exception):
-        logger.error("turn.save_state_failed while the turn was cancelled: %s", other, exc_info=other)

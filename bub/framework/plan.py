@@ -1,7 +1,10 @@
 """What the turns of a framework need to know of its plugins, worked out once for each change of them."""
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from itertools import groupby
+from typing import Final
+
+import msgspec
 
 from bub.hooks.declaration import Implementation
 from bub.hooks.registry import HookRegistry
@@ -11,29 +14,28 @@ from bub.hooks.unrolled import caller
 MODEL_STAGE: Final = "model stage"
 
 
-class ModelCall(NamedTuple):
+class ModelCall(msgspec.Struct, frozen=True):
     """One implementation of `run_model` or `run_model_stream`.
 
     Attributes:
         plugin: The plugin's name.
         streams: Whether it is one of `run_model_stream`.
         is_coroutine: Whether the call has to be awaited.
-        call: Takes `function`, and the prompt, the session id and the state.
-        function: The implementation.
+        call: Takes the prompt, the session id and the state.
     """
 
     plugin: str
     streams: bool
     is_coroutine: bool
     call: Callable[..., object]
-    function: Callable[..., object]
 
 
-class Plan(NamedTuple):
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Which steps of a turn have anything to do.
 
     Attributes:
-        save_is_async: Whether `save_state` can be interrupted by a cancellation.
+        save_is_async: Whether an implementation of `save_state` is a coroutine function.
+        save_calls: `save_state` in call order, when none is.
         text_calls: The model stage in the order in which it is asked for a text.
         stream_calls: The model stage in the order in which it is asked for a stream.
     """
@@ -43,6 +45,7 @@ class Plan(NamedTuple):
     has_environment: bool
     saves: bool
     save_is_async: bool
+    save_calls: tuple[Callable[..., object], ...]
     renders: bool
     dispatches: bool
     text_calls: tuple[ModelCall, ...]
@@ -52,12 +55,15 @@ class Plan(NamedTuple):
 def made_plan(hooks: BubHookSpecs, registry: HookRegistry) -> Plan:
     """The plan for the plugins as they are now."""
     group = registry.group(MODEL_STAGE)
+    savers = hooks.bound("save_state")
+    save_is_async = any(item.is_coroutine for item in savers)
     return Plan(
         resolves=bool(hooks.bound("resolve_session")),
         builds=bool(hooks.bound("build_prompt")),
         has_environment=bool(hooks.bound("provide_environment")),
-        saves=bool(hooks.bound("save_state")),
-        save_is_async=any(item.is_coroutine for item in hooks.bound("save_state")),
+        saves=bool(savers),
+        save_is_async=save_is_async,
+        save_calls=() if save_is_async else tuple(_caller(item) for item in savers),
         renders=bool(hooks.bound("render_outbound")),
         dispatches=bool(hooks.bound("dispatch_outbound")),
         text_calls=_calls(group, wanted="run_model"),
@@ -67,17 +73,19 @@ def made_plan(hooks: BubHookSpecs, registry: HookRegistry) -> Plan:
 
 def _calls(group: Sequence[Implementation], *, wanted: str) -> tuple[ModelCall, ...]:
     """The calls in order; of two kinds in one plugin and priority, the one that is wanted comes first."""
-    order = list(group)
-    for index, (one, other) in enumerate(zip(order, order[1:], strict=False)):
-        if (one.plugin, one.band) == (other.plugin, other.band) and one.spec.name != wanted == other.spec.name:
-            order[index], order[index + 1] = other, one
+    order: list[Implementation] = []
+    for _, same in groupby(group, key=lambda item: (item.plugin, item.band)):
+        order += sorted(same, key=lambda item: item.spec.name != wanted)
     return tuple(
         ModelCall(
             plugin=item.plugin,
             streams=item.spec.name == "run_model_stream",
             is_coroutine=item.is_coroutine,
-            call=caller(item.spec.parameters, item.arguments),
-            function=item.function,
+            call=_caller(item),
         )
         for item in order
     )
+
+
+def _caller(item: Implementation) -> Callable[..., object]:
+    return caller(item.spec.parameters, item.arguments, item.function)

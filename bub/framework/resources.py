@@ -12,6 +12,7 @@ from bub.channels.steering import SteeringInbox, is_steering_inbox
 from bub.environment import Environment, is_environment
 from bub.errors import HookTypeError
 from bub.framework.generators import EnteredGenerator, is_generator
+from bub.framework.shield import shielded
 from bub.hooks.failures import collect, raise_collected
 from bub.hooks.runtime import HookRuntime
 from bub.hooks.specs import BubHookSpecs
@@ -36,7 +37,8 @@ class Resources:
         self._hooks: Final = hooks
         self._runtime: Final = runtime
         self._environments: dict[str, _SessionEnvironment] = {}
-        self.running = False
+        self._keeps_environments = False
+        self.running: bool = False
         self.tape_store: TapeStore | AsyncTapeStore | None = None
         self.steering_inbox: SteeringInbox | None = None
 
@@ -49,7 +51,9 @@ class Resources:
             HookTypeError: A plugin gave something else than the hook takes.
         """
         if self.running:
-            raise RuntimeError("cannot enter running(): it is entered already. Leave it first, or use another framework.")
+            raise RuntimeError(
+                "cannot enter running(): it is entered already. Leave it first, or use another framework."
+            )
         self.running = True
         try:
             async with AsyncExitStack() as stack:
@@ -61,22 +65,24 @@ class Resources:
                 inbox = self._runtime.named_first(self._hooks.provide_steering_inbox)()
                 self.steering_inbox = await self._resource(stack, "provide_steering_inbox", inbox, is_steering_inbox)
                 stack.push_async_callback(self._close_environments)
+                self._keeps_environments = True
                 yield stack
         finally:
             self.tape_store = None
             self.steering_inbox = None
+            self._keeps_environments = False
             self.running = False
 
     async def environment(self, session_id: str, workspace: Path) -> Environment | None:
         """The environment of a session, made when there is none for this workspace.
 
         While running it is kept; a session that comes with another workspace has its environment closed and replaced.
-        Otherwise each call makes one, and the caller closes it.
+        Otherwise each call makes one. The caller closes what is not kept.
 
         Raises:
             HookTypeError: A plugin gave something that is no environment.
         """
-        if not self.running:
+        if not self._keeps_environments:
             return await self._make_environment(session_id, workspace)
         kept = self._environments.setdefault(session_id, _SessionEnvironment())
         async with kept.lock:  # two turns of one session must not make two
@@ -93,6 +99,10 @@ class Resources:
         kept = self._environments.get(session_id)
         return None if kept is None else kept.environment
 
+    def keeps(self, session_id: str, environment: Environment) -> bool:
+        """Whether an environment is closed at the end of `run()`; else the turn it was made for has to close it."""
+        return self.kept_environment(session_id) is environment
+
     async def _make_environment(self, session_id: str, workspace: Path) -> Environment | None:
         call = self._runtime.named_first(self._hooks.provide_environment)
         found = await call(session_id=session_id, workspace=workspace)
@@ -105,6 +115,7 @@ class Resources:
 
     async def _close_environments(self) -> None:
         """Close all of them, even when closing one raises."""
+        self._keeps_environments = False
         environments = list(self._environments.values())
         self._environments.clear()
         errors: list[Exception] | None = None
@@ -141,12 +152,6 @@ class Resources:
         return value
 
 
-async def close_environment(environment: Environment) -> None:
-    """Close it, also while the task is being cancelled: then within `CLOSE_GRACE` seconds."""
-    with anyio.move_on_after(CLOSE_GRACE, shield=True):
-        await environment.close()
-
-
 class _SessionEnvironment:
     """The environment of one session, and the lock under which it is made and replaced."""
 
@@ -158,7 +163,7 @@ class _SessionEnvironment:
     async def close(self) -> None:
         environment, self.environment, self.workspace = self.environment, None, None
         if environment is not None:
-            await close_environment(environment)
+            await shielded(environment.close, grace=CLOSE_GRACE)
 
 
 def _is_tape_store(value: object) -> TypeIs[TapeStore | AsyncTapeStore]:

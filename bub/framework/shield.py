@@ -2,12 +2,20 @@
 
 import logging
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
 
 import anyio
+import anyio.lowlevel
 
 from bub.hooks.failures import error_text, flattened
+from bub.messages import LazyModule
 
-logger = logging.getLogger("bub.framework")
+if TYPE_CHECKING:
+    import asyncio
+else:
+    asyncio = LazyModule("asyncio")  # by far the slowest import, for a case that hardly ever comes
+
+logger: Final = logging.getLogger("bub.framework")
 
 
 async def shielded(call: Callable[[], Awaitable[object]], *, grace: float, ending: bool = False) -> None:
@@ -28,14 +36,16 @@ async def shielded(call: Callable[[], Awaitable[object]], *, grace: float, endin
         back: `asyncio.Task.cancel` interrupts the call.
     """
     scope = anyio.CancelScope(shield=True)
-    if ending:
-        scope.deadline = anyio.current_time() + grace
-        with scope:
-            await call()
-    else:
-        await _watched(call, scope, grace)
-    if scope.cancelled_caught:
-        logger.warning("turn.grace_used_up: ended %s s after the turn was cancelled", grace)
+    try:
+        if ending:
+            scope.deadline = anyio.current_time() + grace
+            with scope:
+                await call()
+        else:
+            await _watched(call, scope, grace)
+    finally:
+        if scope.cancelled_caught:
+            logger.warning("turn.grace_used_up: ended %s s after the turn was cancelled", grace)
 
 
 async def _watched(call: Callable[[], Awaitable[object]], scope: anyio.CancelScope, grace: float) -> None:
@@ -59,6 +69,7 @@ async def _watched(call: Callable[[], Awaitable[object]], scope: anyio.CancelSco
                 except BaseException as error:
                     raised = error  # a task group would wrap it
             tasks.cancel_scope.cancel()
+        await anyio.lowlevel.checkpoint_if_cancelled()  # what has waited, asyncio would deliver some time later
     except BaseException as ended:
         if isinstance(raised, Exception):
             attach(ended, raised, "what was shielded")
@@ -67,7 +78,9 @@ async def _watched(call: Callable[[], Awaitable[object]], scope: anyio.CancelSco
         raise raised
 
 
-async def closed_after(close: Callable[[], Awaitable[object]], error: BaseException, *, what: str, grace: float) -> None:
+async def closed_after(
+    close: Callable[[], Awaitable[object]], error: BaseException, *, what: str, grace: float
+) -> None:
     """Close something because of an error, which stays the one that counts.
 
     Args:
@@ -80,6 +93,22 @@ async def closed_after(close: Callable[[], Awaitable[object]], error: BaseExcept
         await shielded(close, grace=grace, ending=not isinstance(error, Exception))
     except Exception as other:
         attach(error, other, what)
+
+
+async def was_own_cancellation(error: BaseException) -> bool:
+    """Whether an error is a cancellation that ended with its scope, so that nobody outside waits for it.
+
+    Cancellation:
+        A cancellation from outside that is still to be delivered is delivered here.
+    """
+    if not isinstance(error, anyio.get_cancelled_exc_class()):
+        return False
+    await anyio.lowlevel.checkpoint_if_cancelled()
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # trio
+        return True
+    return task is None or not task.cancelling()
 
 
 def attach(error: BaseException, other: Exception, what: str) -> None:

@@ -7,7 +7,7 @@ checkers see more; this is the net for parameters with a default and for the pla
 import sys
 import types
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typing_extensions
 
@@ -22,14 +22,27 @@ def is_disjoint(written: object, passed: object) -> bool:
     takes, gives = list(_classes(written)), list(_classes(passed))
     if None in takes or None in gives or not takes or not gives:
         return False
+    if any(one is not types.NoneType for one in takes):  # None alone does not make `str | None` fit `Path | None`
+        gives = [other for other in gives if other is not types.NoneType] or gives
     return not any(_related(one, other) for one in takes if one for other in gives if other)
 
 
 def _related(one: type, other: type) -> bool:
+    if typing_extensions.is_protocol(one) or typing_extensions.is_protocol(other):
+        return _alike(one, other)
     try:
         return issubclass(one, other) or issubclass(other, one)
-    except TypeError:  # a Protocol that is not runtime-checkable, or a class with a failing __subclasscheck__
+    except TypeError:  # a class with a failing __subclasscheck__
         return True
+
+
+def _alike(one: type, other: type) -> bool:
+    """Whether a Protocol and a class have a member in common; two Protocols may always meet in one class."""
+    protocol, kind = (one, other) if typing_extensions.is_protocol(one) else (other, one)
+    if typing_extensions.is_protocol(kind):
+        return True
+    members = typing_extensions.get_protocol_members(protocol)
+    return not members or any(hasattr(kind, name) for name in members)
 
 
 def _classes(annotation: object) -> Iterator[type | None]:
@@ -49,9 +62,12 @@ def _classes(annotation: object) -> Iterator[type | None]:
     elif typing_extensions.is_typeddict(annotation):
         yield dict
     else:
-        found = annotation if origin is None else origin
-        anything = found is Any or found is object or isinstance(found, TypeVar | str) or not isinstance(found, type)
-        yield None if anything or typing_extensions.is_protocol(found) else found
+        found: object = annotation if origin is None else origin
+        yield found if isinstance(found, type) and not _is_anything(found) else None  # a type variable is no class
+
+
+def _is_anything(kind: type) -> bool:
+    return kind is Any or kind is object
 
 
 def resolved(annotation: object, function: object) -> object:

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from bub.hooks.unrolled import FailureKind, Mode
 
 Generators: TypeAlias = Literal["refused", "stream", "entered"]
-"""Whether an implementation may be a generator function: no; an async one that is the stream; either, run as a context."""
+"""Whether an implementation may be a generator function: no; an async one, the stream itself; any, run as a context."""
 
 Band: TypeAlias = Literal[0, 1, 2]
 """The priority of an implementation: tryfirst, plain, trylast."""
@@ -85,17 +85,19 @@ class HookSpec:
         self.group: Final = group or name
         self.step: Final = step
         self.denial: Final = denial
-        code = call.__code__ if inspect.isfunction(call) else None
-        if code is None or code.co_argcount != 1 or code.co_posonlyargcount:
+        if not inspect.isfunction(call) or call.__code__.co_argcount != 1 or call.__code__.co_posonlyargcount:
             raise TypeError(f"expected `def __call__(self, *, ...)`, got {call!r} - declaration of hook {name!r}")
+        code = call.__code__
+        self._qualname: Final = call.__qualname__
         self.parameters: Final = code.co_varnames[1 : 1 + code.co_kwonlyargcount]
+        self._annotations: Final[dict[str, object]] = {}
         self.defaults: Final[dict[str, object]] = dict(getattr(call, "__kwdefaults__", None) or {})
 
     @cached_property
     def protocol(self) -> type:
         """The Protocol that declares the hook."""
         found: object = sys.modules[self.call.__module__]
-        for part in self.call.__qualname__.split(".")[:-1]:
+        for part in self._qualname.split(".")[:-1]:
             found = getattr(found, part)
         if not isinstance(found, type):
             raise TypeError(f"expected the `__call__` of a Protocol, got {self.call!r} - declaration of {self.name!r}")
@@ -108,14 +110,19 @@ class HookSpec:
         return whole.replace(parameters=list(whole.parameters.values())[1:])
 
     def annotation(self, parameter: str) -> object:
-        """The type of a parameter; `inspect.Parameter.empty` when it cannot be resolved."""
-        written: object = self.call.__annotations__.get(parameter, inspect.Parameter.empty)
+        """The type of a parameter; `Any` when it has none or it cannot be resolved."""
+        if parameter not in self._annotations:
+            self._annotations[parameter] = self._resolved(parameter)
+        return self._annotations[parameter]
+
+    def _resolved(self, parameter: str) -> object:
+        written: object = self.call.__annotations__.get(parameter, Any)
         if not isinstance(written, str):
             return written
         try:
-            return eval(written, vars(sys.modules[self.call.__module__]))  # noqa: S307 - our own source text
+            return eval(written, vars(sys.modules[self.call.__module__]))  # our own source text
         except Exception:
-            return inspect.Parameter.empty
+            return Any
 
     def written(self, parameter: str) -> str:
         """The type of a parameter as the Protocol writes it."""

@@ -6,10 +6,15 @@ Protocol. At run time it is a plain function with that signature, whose body cal
 later registrations, and a call that is under way keeps the implementations it started with.
 """
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
+from threading import RLock
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Final, Generic, NamedTuple, ParamSpec, TypeVar
+
+from typing_extensions import override
 
 from bub.hooks.declaration import PROPAGATE, FailurePolicy, Generators, HookSpec, Implementation, Step
 from bub.hooks.failures import HookFailures, collect, raise_collected
@@ -130,6 +135,7 @@ class Sequential(Handle[P, R]):
         self._step: Final = step
         self._denial: Final = denial
 
+    @override
     def declared(self, name: str) -> HookSpec:
         """What this declaration says of the hook it is assigned to."""
         return HookSpec(
@@ -163,14 +169,17 @@ class HookSet:
     declared: ClassVar[Mapping[str, HookSpec]] = {}
 
     def __init_subclass__(cls) -> None:
-        handles = {name: value for name, value in vars(cls).items() if isinstance(value, Handle)}
+        handles: dict[str, Handle[..., Any]] = {
+            name: value for name, value in vars(cls).items() if isinstance(value, Handle)
+        }
         cls.declared = {**cls.declared, **{name: handle.declared(name) for name, handle in handles.items()}}
         for name in handles:  # gone from the class, so that the instance attribute stays on the interpreter's fast path
             delattr(cls, name)
 
     def __init__(self, failures: HookFailures | None = None) -> None:
         namespace = _namespace(failures or HookFailures())
-        self._dispatchers: Final = {name: Dispatcher(spec, namespace) for name, spec in self.declared.items()}
+        lock = RLock()  # reentrant: an object that is let go, or a log handler, may call a hook
+        self._dispatchers: Final = {name: Dispatcher(spec, namespace, lock) for name, spec in self.declared.items()}
         for name, dispatcher in self._dispatchers.items():
             setattr(self, name, dispatcher.live)
 
@@ -194,6 +203,10 @@ class HookSet:
         return self._dispatchers[name].function(_Way(mode, is_async, named))
 
 
+Begun: TypeAlias = tuple[Awaitable[object], list[Exception] | None, tuple[Implementation, ...]]
+"""Where a call `at_once` stopped: what is to be awaited, the errors so far, and the implementations that are left."""
+
+
 class _Way(NamedTuple):
     """How a hook is dispatched."""
 
@@ -205,58 +218,73 @@ class _Way(NamedTuple):
 class Dispatcher:
     """One hook of one `HookSet`: its implementations and the functions made for them."""
 
-    __slots__ = ("_functions", "_namespace", "implementations", "live", "spec")
+    __slots__ = ("_functions", "_lock", "_namespace", "implementations", "live", "spec")
 
-    def __init__(self, spec: HookSpec, namespace: dict[str, Any]) -> None:
-        self.spec = spec
+    def __init__(self, spec: HookSpec, namespace: dict[str, Any], lock: AbstractContextManager[object]) -> None:
+        self.spec: Final = spec
         self.implementations: tuple[Implementation, ...] = ()
         self._namespace = namespace
+        self._lock = lock
         self._functions: dict[_Way, FunctionType] = {}
-        self.live = self.function(_Way(spec.mode, spec.is_async))
+        self.live: Final[FunctionType] = self.function(_Way(spec.mode, spec.is_async))
         self.live.__doc__ = spec.protocol.__doc__
         self.live.__dict__.update(spec=spec, __signature__=spec.signature)
 
     def bind(self, implementations: tuple[Implementation, ...]) -> None:
         """Take new implementations; each function is compiled again when it is next called."""
-        self.implementations = implementations
-        for way, function in tuple(self._functions.items()):  # another thread may add one
-            self._wait(function, way)
+        with self._lock:  # else a thread that compiles just now could put the old ones in force again
+            self.implementations = implementations
+            for way, function in self._functions.items():
+                self._wait(function, way)
 
     def function(self, way: _Way) -> FunctionType:
         """The function that dispatches in a way; one for each way, for good."""
         function = self._functions.get(way)
         if function is None:
-            function = FunctionType(_first_call.__code__, self._namespace, self.spec.name)
+            function = FunctionType(_FIRST_CALL[way.is_async], self._namespace, self.spec.name)
             function.__qualname__ = f"hooks.{self.spec.name}"
             self._wait(function, way)
-            function = self._functions.setdefault(way, function)  # another thread may have been faster
+            with self._lock:
+                function = self._functions.setdefault(way, function)  # another thread may have been faster
         return function
 
     def _wait(self, function: FunctionType, way: _Way) -> None:
-        _give(function, _first_call.__code__, self.spec.defaults, partial(self._compile, function, way))
+        _give(function, _FIRST_CALL[way.is_async], self.spec.defaults, partial(self._compile, function, way))
 
     def _compile(self, function: FunctionType, way: _Way) -> FunctionType:
-        implementations = self.implementations
-        called = tuple(i for i in implementations if not i.skipped and (way.is_async or not i.is_coroutine))
-        if not way.is_async:
+        with self._lock:
+            self._compile_for(self.implementations, function, way)
+        return function
+
+    def _compile_for(self, implementations: tuple[Implementation, ...], function: FunctionType, way: _Way) -> None:
+        awaits_none = not way.is_async and way.mode != "at_once"
+        called = tuple(i for i in implementations if not i.skipped and not (awaits_none and i.is_coroutine))
+        if awaits_none:
             failures: HookFailures = self._namespace["_failures"]
             for implementation in implementations:
                 if implementation.is_coroutine:
                     failures.async_not_supported(implementation)
         failure = self.spec.failure.kind
-        if failure == "collect" and way.mode != "run_all":  # a first result ends the call: nothing is left to collect
+        if failure == "collect" and way.mode not in ("run_all", "at_once"):  # a first result ends the call: nothing is left to collect
             failure = "propagate"
         calls = tuple(CallShape(i.arguments, i.is_coroutine) for i in called)
         shape = Shape(self.spec.name, way.mode, way.is_async, way.named, failure, self.spec.parameters, calls)
         _give(function, compiled(shape), self.spec.defaults, (*(i.function for i in called), called))
-        if self.implementations is not implementations:  # another thread registered something meanwhile
+        if self.implementations is not implementations:  # a log handler, say, registered something meanwhile
             self._wait(function, way)
-        return function
 
 
 def _first_call(*args: Any, _table: Callable[[], Callable[..., Any]], **kwargs: Any) -> Any:
     """Stands for a hook until its first call after a registration."""
     return _table()(*args, **kwargs)
+
+
+_FIRST_CALL: Final = {
+    False: _first_call.__code__,
+    True: _first_call.__code__.replace(co_flags=_first_call.__code__.co_flags | inspect.CO_COROUTINE),
+}
+"""The code that waits, by whether the call is awaited. It bears the flag of the code that takes its place, since Python
+3.13 warns where a function gets code of another kind; only instructions, not the flag, would make a coroutine of it."""
 
 
 def _give(function: FunctionType, code: CodeType, defaults: Mapping[str, object], table: object) -> None:

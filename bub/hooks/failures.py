@@ -2,12 +2,14 @@
 
 import logging
 from collections import Counter
-from typing import NoReturn
+from typing import Final, NoReturn
+
+from typing_extensions import TypeIs
 
 from bub.errors import HookTypeError
 from bub.hooks.declaration import Implementation
 
-logger = logging.getLogger("bub.hooks")
+logger: Final = logging.getLogger("bub.hooks")
 
 
 class HookFailures:
@@ -95,4 +97,8 @@ def raise_collected(errors: list[Exception], what: str = "several implementation
 
 def flattened(error: Exception) -> tuple[Exception, ...]:
     """The errors that `raise_collected` put into one."""
-    return error.exceptions if isinstance(error, ExceptionGroup) else (error,)
+    return error.exceptions if _is_group(error) else (error,)
+
+
+def _is_group(error: Exception) -> TypeIs[ExceptionGroup[Exception]]:
+    return isinstance(error, ExceptionGroup)

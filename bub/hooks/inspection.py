@@ -3,6 +3,7 @@
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import anyio
 
@@ -119,9 +120,10 @@ def _parameter_problems(member: Member, spec: HookSpec, signature: inspect.Signa
             yield f"parameter {name!r} is positional-only, but hooks pass by name. Remove the `/`."
         elif name not in spec.parameters:
             yield f"unknown parameter {name!r}{did_you_mean(name, spec.parameters)}; allowed: {allowed}"
-        elif parameter.annotation is not parameter.empty:
-            if is_disjoint(resolved(parameter.annotation, member.function), spec.annotation(name)):
-                yield f"expected {spec.written(name)} for parameter {name!r}, got {_written(parameter.annotation)}"
+        elif parameter.annotation is not parameter.empty and is_disjoint(
+            resolved(parameter.annotation, member.function), spec.annotation(name)
+        ):
+            yield f"expected {spec.written(name)} for parameter {name!r}, got {_written(parameter.annotation)}"
 
 
 def _written(annotation: object) -> str:
@@ -160,8 +162,8 @@ def _bounded(function: Callable[..., object], hook: str, plugin: str, seconds: f
 
     async def bounded(*args: object, **kwargs: object) -> object:
         with anyio.move_on_after(seconds) as scope:
-            coroutine: object = function(*args, **kwargs)
-            return await coroutine  # type: ignore[misc]  # inspect.iscoroutinefunction told it is one
+            coroutine: Any = function(*args, **kwargs)  # inspect.iscoroutinefunction told that it is one
+            return await coroutine
         if scope.cancelled_caught:
             raise HookTimeoutError(hook, plugin, seconds)
         return None

@@ -4,7 +4,8 @@ import inspect
 import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
-from importlib.metadata import EntryPoint, entry_points
+from functools import lru_cache
+from importlib.metadata import Distribution, EntryPoint, entry_points
 from types import FunctionType, MethodType
 from typing import Final, Literal, TypeAlias
 
@@ -22,7 +23,7 @@ DISABLED_VARIABLE: Final = "BUB_DISABLED_PLUGINS"
 
 PluginState: TypeAlias = Literal["ok", "degraded", "failed", "disabled"]
 
-logger = logging.getLogger("bub.hooks")
+logger: Final = logging.getLogger("bub.hooks")
 
 
 class PluginStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,29 +71,31 @@ class Candidate(msgspec.Struct, frozen=True):
 
     def status(self, state: PluginState, reason: str = "") -> PluginStatus:
         """An outcome."""
-        version = _field(self.entry_point, "Version")
-        return PluginStatus(name=self.name, state=state, distribution=self.distribution, version=version, reason=reason)
+        name, version = _origin(self.entry_point.dist)
+        return PluginStatus(name=self.name, state=state, distribution=name, version=version, reason=reason)
 
 
 def distribution_of(entry_point: EntryPoint) -> str:
     """The name of the distribution that lists an entry point."""
-    return _field(entry_point, "Name")
+    return _origin(entry_point.dist)[0]
 
 
-def _field(entry_point: EntryPoint, name: str) -> str:
-    """A field of the distribution's metadata; empty when it is not there, as in a distribution half uninstalled."""
-    if entry_point.dist is None:
-        return ""
-    metadata = entry_point.dist.metadata
-    return metadata[name] if name in metadata else ""
+@lru_cache(maxsize=256)  # each look at the metadata would parse the whole file again, the README in it too
+def _origin(distribution: Distribution | None) -> tuple[str, str]:
+    """Name and version; empty where they are not there, as in a distribution half uninstalled."""
+    if distribution is None:
+        return "", ""
+    found = distribution.metadata
+    name, version = (found[field] if field in found else "" for field in ("Name", "Version"))  # noqa: SIM401 - no get()
+    return name, version
 
 
 def candidates(found: Iterable[EntryPoint] | None = None) -> list[Candidate]:
     """The entry points of the group in loading order: `builtin` of bub itself, then by name.
 
     A listing that stands twice counts once; one whose distribution has lost its metadata is ignored. Where two
-    distributions claim one name, the first by the distribution's name has it, whatever the order of the file system; the
-    others name it as their clash.
+    distributions claim one name, the first by the distribution's name has it, whatever the order of the file system;
+    the others name it as their clash.
     """
     installed = entry_points(group=GROUP) if found is None else found
     listed = (e for e in installed if e.dist is None or distribution_of(e))
@@ -137,15 +140,17 @@ def chosen(
 def load_plugin(candidate: Candidate, framework: object) -> object:
     """The plugin that an entry point stands for.
 
-    A function or class is a factory: it gets the framework when it has one required positional parameter, or a parameter
-    named `framework`. Every other object, and a module, is the plugin itself.
+    A function or class is a factory: it gets the framework when it has one required positional parameter, or a
+    parameter named `framework`. Every other object, and a module, is the plugin itself.
 
     Raises:
         PluginLoadError: The entry point cannot be imported, or its factory raised or does not fit.
     """
     if candidate.clash:
         mine = candidate.distribution
-        raise PluginLoadError(candidate.name, f"{mine!r} and {candidate.clash!r} both claim the name; the latter has it")
+        raise PluginLoadError(
+            candidate.name, f"{mine!r} and {candidate.clash!r} both claim the name; the latter has it"
+        )
     try:
         target: object = candidate.entry_point.load()
         if is_a(target, FunctionType) or is_a(target, MethodType) or is_a(target, type):
@@ -158,6 +163,8 @@ def load_plugin(candidate: Candidate, framework: object) -> object:
 
 
 def _made(name: str, factory: Callable[..., object], framework: object) -> object:
+    if inspect.iscoroutinefunction(factory):
+        raise PluginLoadError(name, "expected a factory that is called without await, got an async def")
     parameters = list(inspect.signature(factory).parameters.values())
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     required = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]

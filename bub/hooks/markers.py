@@ -32,6 +32,7 @@ class HookImpl:
 
     # `Any` stays in this file: the stub beside it says what comes out for each form.
     def __call__(self, function: Any = None, /, **options: object) -> Any:
+        """The function, marked; without one, a mark with these options and those that it has already."""
         merged = MappingProxyType({**self._options, **options})
         if function is None:
             return HookImpl(merged)

@@ -8,8 +8,8 @@ from bub.channels.channel import Channel, MessageHandler
 from bub.channels.steering import SteeringInbox
 from bub.core.events import LLMCallDecision, LLMCallRequest, LLMCallResult, ToolCall, ToolCallDecision, ToolCallResult
 from bub.core.tools import Tool
-from bub.environment import Environment
 from bub.envelope import Envelope
+from bub.environment import Environment
 from bub.model import ModelOptions
 from bub.prompt import LegacyPrompt, UserContent
 from bub.streaming import StreamEvent, StreamState
@@ -396,8 +396,8 @@ class HookImpl:
 
         Dispatch: first result, in one priority order with `run_model_stream`; sync or async.
         Called: once in a turn; where events are wanted, the text becomes a stream of one piece.
-        Without an answer: the next implementation of either kind; at the end of the list `on_error(stage="run_model")` and a
-            fixed reply that says how to set a model.
+        Without an answer: the next implementation of either kind; at the end of the list `on_error(stage="run_model")` and
+            a fixed reply that says how to set a model.
         On failure: propagates after `save_state`; `on_error(stage="turn")`.
         """
     def run_model_stream(self, function: _RunModelStreamF, /) -> _RunModelStreamF:
@@ -428,7 +428,8 @@ class HookImpl:
         ``save_state(session_id: str, state: TurnState, message: Envelope, model_output: str) -> None | Awaitable[None]``; declare any of the parameters, in any order.
 
         Dispatch: run all; sync or async. Results are ignored.
-        Called: whenever the model stage was entered, also when it failed or was cancelled; then shielded for a grace period.
+        Called: whenever the model stage was entered, also when it failed or was cancelled; then shielded for a grace
+            period.
         Without an answer: nothing is saved.
         On failure: all implementations run; then the errors are raised, unless the model stage has an error of its own,
             which the caller gets with the others as notes.

@@ -8,26 +8,47 @@ import functools
 import inspect
 import logging
 from collections.abc import Callable, Container, Iterator
-from types import FunctionType, MethodType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    ClassMethodDescriptorType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    MethodType,
+    ModuleType,
+    NoneType,
+    WrapperDescriptorType,
+)
 from typing import Final, NamedTuple, TypeVar
 
 from typing_extensions import TypeIs
 
 from bub.hooks.markers import MARK, Mark
 
-logger = logging.getLogger("bub.hooks")
+logger: Final = logging.getLogger("bub.hooks")
 
 T = TypeVar("T")
 
-_WRAPPERS: Final = (
-    staticmethod,
-    classmethod,
-    MethodType,
-    property,
-    functools.cached_property,
-    functools.partialmethod,
-    functools.partial,
+_WRAPPED: Final[tuple[tuple[type, str], ...]] = (
+    (staticmethod, "__func__"),
+    (classmethod, "__func__"),
+    (MethodType, "__func__"),
+    (property, "fget"),
+    (functools.cached_property, "func"),
+    (functools.partialmethod, "func"),
+    (functools.partial, "func"),
 )
+"""What may stand around a function, and the attribute that holds it."""
+
+_UNMARKABLE: Final = frozenset(
+    (
+        *(NoneType, bool, int, float, str, bytes, tuple, list, dict),
+        *(BuiltinFunctionType, GetSetDescriptorType, MemberDescriptorType),
+        *(ClassMethodDescriptorType, MethodDescriptorType, WrapperDescriptorType),
+    )
+)
+"""Types whose objects have nowhere to keep a mark; every class has dozens of them from `object`."""
 
 
 class Member(NamedTuple):
@@ -101,11 +122,22 @@ def _instance_members(plugin: object) -> dict[str, object]:
     if is_a(plugin, ModuleType):
         return {}
     slot = inspect.getattr_static(plugin, "__dict__", None)
-    found = slot.__get__(plugin) if inspect.isgetsetdescriptor(slot) else None  # never a `__dict__` that somebody wrote
-    return dict(found) if type(found) is dict else {}
+    # never a `__dict__` that somebody wrote
+    found: object = slot.__get__(plugin) if inspect.isgetsetdescriptor(slot) else None
+    return dict(found) if _is_namespace(found) else {}
+
+
+def _is_namespace(value: object) -> TypeIs[dict[str, object]]:
+    return type(value) is dict
 
 
 def _mark_of(raw: object) -> Mark | None:
+    kind = type(raw)
+    if kind is FunctionType:  # a static look-up costs thirty times as much
+        mark = raw.__dict__.get(MARK)
+        return mark if isinstance(mark, Mark) else None
+    if kind in _UNMARKABLE:
+        return None
     for carrier in (raw, _inner(raw)):
         mark = inspect.getattr_static(carrier, MARK, None)
         if isinstance(mark, Mark):
@@ -115,31 +147,27 @@ def _mark_of(raw: object) -> Mark | None:
 
 def _inner(raw: object) -> object:
     """The function inside a staticmethod, classmethod, property, cached_property or partialmethod, else the object."""
-    if not issubclass(type(raw), _WRAPPERS):
-        return raw
-    if isinstance(raw, staticmethod | classmethod | MethodType):
-        return raw.__func__
-    if isinstance(raw, property):
-        return raw.fget
-    if isinstance(raw, functools.cached_property | functools.partialmethod | functools.partial):
-        return raw.func
+    for kind, attribute in _WRAPPED:
+        if issubclass(type(raw), kind):
+            inner: object = getattr(raw, attribute)
+            return inner
     return raw
 
 
 def _member(mark: Mark, where: str, raw: object, plugin: object) -> Member:
     bound: Callable[..., object] | None = None
     takes_self = False
+    inner, kind = _inner(raw), type(raw)
     if isinstance(raw, MethodType):
         bound = raw
-    elif isinstance(raw, classmethod) and plugin is not None:
-        bound, takes_self = MethodType(raw.__func__, type(plugin)), True
+    elif issubclass(kind, classmethod) and callable(inner) and plugin is not None:
+        bound, takes_self = MethodType(inner, type(plugin)), True
     elif isinstance(raw, FunctionType):
         takes_self = plugin is not None
         bound = MethodType(raw, plugin) if takes_self else raw
-    inner = _inner(raw)
     written = inspect.unwrap(inner) if isinstance(inner, FunctionType) else None
     function = written if isinstance(written, FunctionType) else inner if isinstance(inner, FunctionType) else None
-    return Member(mark, where, bound, function, takes_self, type(raw).__name__)
+    return Member(mark, where, bound, function, takes_self, kind.__name__)
 
 
 def _is_own_function(raw: object, plugin: object) -> bool:

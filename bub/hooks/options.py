@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from typing_extensions import TypeIs
+
 from bub.hooks.declaration import Band, HookSpec
 from bub.nearness import did_you_mean
 
@@ -46,11 +48,15 @@ def _flag(given: Mapping[str, object], name: str, problems: list[str]) -> bool:
 
 def _names(given: Mapping[str, object], name: str, problems: list[str]) -> tuple[str, ...]:
     value = given.get(name, ())
-    names = tuple(item for item in value if isinstance(item, str)) if isinstance(value, tuple | list) else None
-    if names is None or not isinstance(value, tuple | list) or len(names) != len(value):
+    names = tuple(item for item in value if isinstance(item, str)) if _is_row(value) else None
+    if names is None or not _is_row(value) or len(names) != len(value):
         problems.append(f'expected a tuple of plugin names for {name}=, such as ("auth",), got {value!r}')
         return ()
     return names
+
+
+def _is_row(value: object) -> TypeIs[tuple[object, ...] | list[object]]:
+    return isinstance(value, (tuple, list))
 
 
 def _seconds(given: Mapping[str, object], problems: list[str]) -> float | None:

@@ -55,7 +55,9 @@ class HookRegistry:
         """Call a function after every change of the plugins."""
         self._watchers.append(changed)
 
-    def register(self, plugin: object, *, name: str | None = None, refused: Mapping[str, str] | None = None) -> Registration:
+    def register(
+        self, plugin: object, *, name: str | None = None, refused: Mapping[str, str] | None = None
+    ) -> Registration:
         """Register a plugin, whole or not at all.
 
         Args:
@@ -104,7 +106,7 @@ class HookRegistry:
             raise HookValidationError(name, ["expected a plugin object, got None"])
         if is_a(plugin, type):
             raise HookValidationError(name, [f"expected an instance, got the class {plugin.__qualname__}. Call it."])
-        if not isinstance(name, str) or not name.strip():  # pyright: ignore[reportUnnecessaryIsInstance]  # untyped callers
+        if not _is_name(name):
             raise PluginNameError(f"expected a non-empty name, got {name!r} - register")
         if name in self._registrations:
             raise PluginNameError(f"cannot register {name!r}: the name is taken. Pass name= or unregister it first.")
@@ -140,3 +142,7 @@ def _same_file(one: object, other: object) -> bool:
         return False
     file: object = vars(one).get("__file__")  # a module made by hand has none
     return file is not None and file == vars(other).get("__file__")
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and bool(name.strip())

@@ -6,7 +6,7 @@ from typing import Any, Final, ParamSpec, TypeVar, overload
 
 from bub.envelope import Envelope
 from bub.hooks.declaration import HookSpec
-from bub.hooks.dispatch import FirstResult, FirstResultSync, Gathering, RunAll, RunAllSync
+from bub.hooks.dispatch import Begun, FirstResult, FirstResultSync, Gathering, RunAll, RunAllSync
 from bub.hooks.failures import HookFailures
 from bub.hooks.specs import BubHookSpecs
 from bub.hooks.unrolled import Mode
@@ -20,8 +20,8 @@ class HookRuntime:
     """Calls hooks of one framework; `hooks.build_prompt(...)` is the direct way, and the typed one for every hook.
 
     A hook is named by its handle, which keeps the exact types, or by its name. Sequential hooks (`before_llm_call`,
-    `before_tool_call`) go only through their handle. The `_sync` twins skip asynchronous implementations and log each of
-    them once as `hook.async_not_supported`. What happens when an implementation raises is the hook's own policy.
+    `before_tool_call`) go only through their handle. The `_sync` twins skip asynchronous implementations and log each
+    of them once as `hook.async_not_supported`. What happens when an implementation raises is the hook's own policy.
     """
 
     def __init__(self, hooks: BubHookSpecs, failures: HookFailures) -> None:
@@ -45,7 +45,8 @@ class HookRuntime:
         Raises:
             TypeError: The hook is unknown or sequential, or the arguments do not fit it.
         """
-        return self._call(hook, "first_result", True, args, arguments)
+        called: Coroutine[Any, Any, object] = self._call(hook, "first_result", True, args, arguments)
+        return called
 
     @overload
     def call_many(
@@ -59,7 +60,8 @@ class HookRuntime:
         Raises:
             TypeError: The hook is unknown or sequential, or the arguments do not fit it.
         """
-        return self._call(hook, "run_all", True, args, arguments)
+        called: Coroutine[Any, Any, list[Any]] = self._call(hook, "run_all", True, args, arguments)
+        return called
 
     @overload
     def call_first_sync(self, hook: Gathering[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R | None: ...
@@ -75,7 +77,8 @@ class HookRuntime:
     def call_many_sync(self, hook: str, /, **arguments: object) -> list[object]: ...
     def call_many_sync(self, hook: object, /, *args: object, **arguments: object) -> list[Any]:
         """As `call_many`, without await."""
-        return self._call(hook, "run_all", False, args, arguments)
+        called: list[Any] = self._call(hook, "run_all", False, args, arguments)
+        return called
 
     @overload
     def named_first(
@@ -97,6 +100,14 @@ class HookRuntime:
     def named_all(self, hook: object, /) -> Callable[..., object]:
         """The hook's function whose results are pairs of plugin name and value; see `named_first`."""
         return self._named(hook)
+
+    def at_once(self, hook: RunAll[P, R], /) -> Callable[P, Begun | None]:
+        """The hook's function that calls its implementations without a coroutine, and drops their results.
+
+        It gives None when all have run, else where it stopped because something has to be awaited. So a caller that has
+        to prepare for that, as with a shield, need not when nobody waits.
+        """
+        return self._hooks.function(self._spec(hook).name, "at_once", is_async=False)
 
     async def notify_error(self, *, stage: str, error: Exception, message: Envelope | None) -> None:
         """Show an exception to all `on_error` implementations; one that fails is logged and skipped."""

@@ -1,9 +1,9 @@
 """The hooks: one Protocol each, and `BubHookSpecs`, which says how each one is dispatched.
 
-This file is the one declaration that drives dispatch, the checks at registration, `markers.pyi`, `bub hooks`, the tables
-in the docs and the tests. A Protocol's result is a read-only type (`Sequence`, `Mapping`), so that an implementation may
-return a list or dict of something narrower. An implementation declares any of the parameters, in any order; it may be
-synchronous, and asynchronous where `Dispatch:` says so. Synchronous ones run inline on the event loop.
+This file is the one declaration that drives dispatch, the checks at registration, `markers.pyi`, `bub hooks`, the
+tables in the docs and the tests. A Protocol's result is a read-only type (`Sequence`, `Mapping`), so that an
+implementation may return a list or dict of something narrower. An implementation declares any of the parameters, in any
+order; it may be synchronous, and asynchronous where `Dispatch:` says so. Synchronous ones run inline on the event loop.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from bub.core.events import (
     ToolCallResult,
 )
 from bub.core.tools import Tool
-from bub.environment import Environment
 from bub.envelope import Envelope
+from bub.environment import Environment
 from bub.hooks.declaration import COLLECT, FailurePolicy, Step
 from bub.hooks.dispatch import FirstResult, FirstResultSync, HookSet, RunAll, RunAllSync, Sequential
 from bub.model import ModelOptions
@@ -89,8 +89,8 @@ class RunModel(Protocol):
 
     Dispatch: first result, in one priority order with `run_model_stream`; sync or async.
     Called: once in a turn; where events are wanted, the text becomes a stream of one piece.
-    Without an answer: the next implementation of either kind; at the end of the list `on_error(stage="run_model")` and a
-        fixed reply that says how to set a model.
+    Without an answer: the next implementation of either kind; at the end of the list `on_error(stage="run_model")` and
+        a fixed reply that says how to set a model.
     On failure: propagates after `save_state`; `on_error(stage="turn")`.
     """
 
@@ -110,9 +110,7 @@ class RunModelStream(Protocol):
         event is no exception: `on_error(stage="run_model")`, and the turn goes on.
     """
 
-    def __call__(
-        self, *, prompt: LegacyPrompt, session_id: str, state: TurnState
-    ) -> AsyncIterable[StreamEvent] | None:
+    def __call__(self, *, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncIterable[StreamEvent] | None:
         """The events of the answer."""
         ...
 
@@ -135,7 +133,8 @@ class SaveState(Protocol):
     """Saves application state when the model stage is over.
 
     Dispatch: run all; sync or async. Results are ignored.
-    Called: whenever the model stage was entered, also when it failed or was cancelled; then shielded for a grace period.
+    Called: whenever the model stage was entered, also when it failed or was cancelled; then shielded for a grace
+        period.
     Without an answer: nothing is saved.
     On failure: all implementations run; then the errors are raised, unless the model stage has an error of its own,
         which the caller gets with the others as notes.

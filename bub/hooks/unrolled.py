@@ -23,7 +23,10 @@ from itertools import count
 from types import CodeType
 from typing import Literal, NamedTuple, TypeAlias
 
-Mode: TypeAlias = Literal["first_result", "run_all", "sequential"]
+Mode: TypeAlias = Literal["first_result", "run_all", "sequential", "at_once"]
+"""How results are taken. `at_once` is no hook's own mode: it begins to run all without a coroutine, and where it comes to
+something to be awaited it returns that, the errors so far and the implementations that are left. Results are dropped."""
+
 FailureKind: TypeAlias = Literal["propagate", "collect", "isolate"]
 
 _serial = count(1)
@@ -54,9 +57,9 @@ class Shape(NamedTuple):
 def compiled(shape: Shape) -> CodeType:
     """The code of a dispatch function.
 
-    The namespace it runs in has `_type` (the builtin), `_plain` and `_awaits` (may a type's values be awaited), `_refuse` (a sync path got an
-    awaitable), `_failed` and `_collect` (an implementation raised), `_raise` (all collected errors) and `_fold` (one
-    result of a sequential hook).
+    The namespace it runs in has `_type` (the builtin), `_plain` and `_awaits` (may a type's values be awaited),
+    `_refuse` (a sync path got an awaitable), `_failed` and `_collect` (an implementation raised), `_raise` (all
+    collected errors) and `_fold` (one result of a sequential hook).
     """
     text = "\n".join(_lines(shape)) + "\n"
     filename = f"<hook {shape.hook} {next(_serial)}>"
@@ -66,10 +69,15 @@ def compiled(shape: Shape) -> CodeType:
     return code.replace(co_qualname=f"hooks.{shape.hook}")
 
 
+def caller(parameters: tuple[str, ...], arguments: str, function: Callable[..., object]) -> Callable[..., object]:
+    """A function that takes all parameters of a hook by position and calls an implementation with those it declares."""
+    return function if arguments == ", ".join(parameters) else _adapter(parameters, arguments)(function)
+
+
 @lru_cache(maxsize=1024)
-def caller(parameters: tuple[str, ...], arguments: str) -> Callable[..., object]:
-    """A function that takes an implementation and all parameters of its hook, and calls it with those it declares."""
-    made: Callable[..., object] = eval(f"lambda {', '.join(('_function', *parameters))}: _function({arguments})")
+def _adapter(parameters: tuple[str, ...], arguments: str) -> Callable[[Callable[..., object]], Callable[..., object]]:
+    text = f"lambda _function: lambda {', '.join(parameters)}: _function({arguments})"
+    made: Callable[[Callable[..., object]], Callable[..., object]] = eval(text)
     return made
 
 
@@ -77,31 +85,48 @@ def _lines(shape: Shape) -> Iterator[str]:
     names = [f"_impl{index}" for index in range(len(shape.calls))]
     yield f"{'async ' * shape.is_async}def {shape.hook}(*, {', '.join((*shape.parameters, '_table'))}):"
     yield f"    {', '.join((*names, '_records'))}{',' * (not names)} = _table"
-    if shape.mode == "run_all":
+    if shape.mode == "run_all" and not _is_gathered(shape):
         yield "    _results = []"
     if shape.mode == "sequential":
         yield "    _outcome = None"
-    if shape.failure == "collect":
+    if shape.failure == "collect" or shape.mode == "at_once":
         yield "    _errors = None"
     for index, call in enumerate(shape.calls):
         yield from (f"    {line}" for line in _one_call(shape, index, call))
     if shape.failure == "collect":
         yield "    if _errors is not None: _raise(_errors)"
+    gathered = ", ".join(_result(shape, index) for index in range(len(shape.calls)))
     yield {
         "first_result": "    return None",
-        "run_all": "    return _results",
+        "run_all": f"    return [{gathered}]" if _is_gathered(shape) else "    return _results",
         "sequential": "    return _outcome",
+        "at_once": "    return None",
     }[shape.mode]
+
+
+def _is_gathered(shape: Shape) -> bool:
+    """Whether every call gives a result or ends it all, so that the results need no list until the end."""
+    return shape.mode == "run_all" and shape.is_async and shape.failure == "propagate"
+
+
+def _got(shape: Shape, index: int) -> str:
+    return f"_got{index}" if _is_gathered(shape) else "_got"
+
+
+def _result(shape: Shape, index: int) -> str:
+    got = _got(shape, index)
+    return f"(_records[{index}].plugin, {got})" if shape.named else got
 
 
 def _one_call(shape: Shape, index: int, call: CallShape) -> Iterator[str]:
     """One implementation: the call, the wait for its result, what is done with it, what is done when it raises."""
-    body = [f"_got = {'await ' * call.is_coroutine}_impl{index}({call.arguments})"]
+    got = _got(shape, index)
+    body = [f"{got} = {'await ' * (call.is_coroutine and shape.is_async)}_impl{index}({call.arguments})"]
     take = _take(shape, index)
-    if not call.is_coroutine:
-        test = "if _got is not None and _type(_got) not in _plain and _awaits(_type(_got)):"
+    if not call.is_coroutine and shape.mode != "at_once":
+        test = f"if {got} is not None and _type({got}) not in _plain and _awaits(_type({got})):"
         if shape.is_async:
-            body.append(f"{test} _got = await _got")
+            body.append(f"{test} {got} = await {got}")
         else:
             take = [f"{test} _refuse(_records[{index}], _got)", "else:", *(f"    {line}" for line in take)]
     if shape.failure == "propagate":
@@ -113,7 +138,9 @@ def _one_call(shape: Shape, index: int, call: CallShape) -> Iterator[str]:
         yield f"except Exception as _error: _got = _failed(_records[{index}], _error)"
         yield from take
         return
-    on_error = "_errors = _collect(_errors, _error)" if shape.failure == "collect" else f"_failed(_records[{index}], _error)"
+    on_error = (
+        "_errors = _collect(_errors, _error)" if shape.failure == "collect" else f"_failed(_records[{index}], _error)"
+    )
     yield f"except Exception as _error: {on_error}"
     yield "else:"
     yield from (f"    {line}" for line in take)
@@ -121,11 +148,14 @@ def _one_call(shape: Shape, index: int, call: CallShape) -> Iterator[str]:
 
 def _take(shape: Shape, index: int) -> list[str]:
     """What is done with `_got`."""
-    result = f"(_records[{index}].plugin, _got)" if shape.named else "_got"
+    result = _result(shape, index)
     if shape.mode == "first_result":
         return [f"if _got is not None: return {result}"]
     if shape.mode == "run_all":
-        return [f"_results.append({result})"]
+        return [] if _is_gathered(shape) else [f"_results.append({result})"]
+    if shape.mode == "at_once":
+        test = "_got is not None and _type(_got) not in _plain and _awaits(_type(_got))"
+        return [f"if {test}: return _got, _errors, _records[{index + 1}:]"]
     value = shape.parameters[0]
     return [
         "if _got is not None:",

@@ -10,6 +10,7 @@ import os
 import signal
 import stat
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -22,6 +23,7 @@ import pytest
 from bub.builtin import local_environment, local_process
 from bub.builtin.local_environment import CommandStartError, FileTextError, LocalEnvironment
 from bub.builtin.local_process import LocalProcess
+from bub.builtin.process_pipes import KEEP_BYTES
 from bub.environment import Environment, Process, is_environment
 from bub.errors import BubError
 
@@ -162,7 +164,7 @@ async def test_many_run_at_once(environment: LocalEnvironment) -> None:
 async def test_a_missing_program_is_named(environment: LocalEnvironment) -> None:
     before = open_files()
     for _ in range(5):
-        with pytest.raises(CommandStartError, match="no such program.*'no-such-program-xyz'") as caught:
+        with pytest.raises(CommandStartError, match=r"no such program.*'no-such-program-xyz'") as caught:
             await environment.spawn(["no-such-program-xyz", "argument"])
     assert isinstance(caught.value, FileNotFoundError)
     assert isinstance(caught.value, BubError)
@@ -183,14 +185,14 @@ async def test_a_file_that_is_no_program(environment: LocalEnvironment, tmp_path
 
 async def test_an_unknown_workspace_is_named(tmp_path: Path) -> None:
     environment = LocalEnvironment(tmp_path / "nowhere")
-    with pytest.raises(CommandStartError, match="the workspace is no folder.*nowhere"):
+    with pytest.raises(CommandStartError, match=r"the workspace is no folder.*nowhere"):
         await environment.spawn("true")
 
 
 async def test_an_unknown_folder_is_named(environment: LocalEnvironment, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for cwd in ("nowhere", "file"):
-        with pytest.raises(CommandStartError, match=f"the folder to run in.*{cwd}"):
+        with pytest.raises(CommandStartError, match=rf"the folder to run in.*{cwd}"):
             await environment.spawn("true", cwd=cwd)
 
 
@@ -281,20 +283,15 @@ async def test_a_flood_waits_until_it_is_read(environment: LocalEnvironment) -> 
     assert (await process.stdout.receive(4)) == b"y\ny\n"
     await process.stop(1)
     assert process.returncode == -signal.SIGTERM
-    assert len(await read_all(process.stdout)) <= local_process_limit()
-
-
-def local_process_limit() -> int:
-    from bub.builtin.process_pipes import KEEP_BYTES
-
-    return KEEP_BYTES + 65536
+    assert len(await read_all(process.stdout)) <= KEEP_BYTES + 65536
 
 
 async def test_a_closed_output_is_closed_and_does_not_keep_the_process(environment: LocalEnvironment) -> None:
-    process = await environment.spawn("echo out; exit 3")
+    process = await environment.spawn("read line; exit 3")
     await process.stdout.aclose()
     with pytest.raises(anyio.ClosedResourceError):
         await process.stdout.receive()
+    await process.stdin.send(b"go\n")
     assert await process.wait() == 3
     assert environment.processes == ()
 
@@ -385,7 +382,7 @@ async def test_stop_kills_a_child_that_does_not_listen(environment: LocalEnviron
 async def test_stop_returns_although_a_detached_descendant_holds_the_pipe(environment: LocalEnvironment) -> None:
     # earendil-works/pi#9460
     before = open_files()
-    process = await environment.spawn("setsid sh -c 'echo $$; exec sleep 41' & wait")
+    process = await environment.spawn("echo err >&2; setsid sh -c 'echo $$; exec sleep 41' & wait")
     holder = int(await read_line(process.stdout))
     ended = anyio.Event()
 
@@ -403,10 +400,33 @@ async def test_stop_returns_although_a_detached_descendant_holds_the_pipe(enviro
             with anyio.fail_after(1):
                 await ended.wait()
         assert runs(holder)
+        assert await read_all(process.stderr) == b"err\n"
         assert environment.processes == ()
         assert open_files() == before
     finally:
         os.kill(holder, signal.SIGKILL)
+
+
+async def test_stop_ends_a_send_although_a_detached_descendant_holds_the_pipe(environment: LocalEnvironment) -> None:
+    process = await environment.spawn("exec 3<&0; setsid sleep 41 <&3 >/dev/null 2>&1 & echo $!; wait")
+    holder = int(await read_line(process.stdout))
+    broken = anyio.Event()
+
+    async def send() -> None:
+        with pytest.raises(anyio.BrokenResourceError):
+            await process.stdin.send(b"x" * 1_000_000)
+        broken.set()
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(send)
+            await anyio.wait_all_tasks_blocked()
+            await process.stop(0.2)
+            with anyio.fail_after(1):
+                await broken.wait()
+    finally:
+        os.kill(holder, signal.SIGKILL)
+    await until_ended(holder)
 
 
 async def test_stop_keeps_what_was_written(environment: LocalEnvironment) -> None:
@@ -459,17 +479,78 @@ async def test_a_reused_number_is_not_signalled(environment: LocalEnvironment, m
     os.killpg(process.pid, signal.SIGKILL)
 
 
-async def test_a_group_of_zombies_does_not_take_the_whole_grace(
-    environment: LocalEnvironment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    process = await environment.spawn("exit 0")
-    with monkeypatch.context() as patched:
-        # as in a container whose first process never waits for orphans: the group exists, none of it runs
-        patched.setattr(local_process, "_exists", lambda number: number < 0)
+ZOMBIE = """
+import os, time
+if os.fork() == 0:
+    if os.fork() == 0:
+        os._exit(0)  # stays a zombie in the group: its parent never waits, and leaves the group
+    os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+    os.setsid()
+    print(os.getpid(), flush=True)
+    time.sleep(41)
+"""
+
+
+async def test_a_group_of_zombies_does_not_take_the_whole_grace(environment: LocalEnvironment) -> None:
+    # as in a container whose first process never waits for orphans
+    process = await environment.spawn([sys.executable, "-c", ZOMBIE])
+    parent = int(await read_line(process.stdout))
+    try:
+        assert await process.wait() == 0
+        os.killpg(process.pid, 0)
         started = time.monotonic()
         await process.stop(60)
-    assert time.monotonic() - started < BOUND
+        assert time.monotonic() - started < BOUND
+        assert environment.processes == ()
+    finally:
+        os.kill(parent, signal.SIGKILL)
+    await until_ended(parent)
+
+
+async def test_a_child_is_killed_where_there_is_no_proc(
+    environment: LocalEnvironment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    process = await environment.spawn("""sh -c 'trap "" TERM; echo $$; sleep 41' & wait""")
+    child = int(await read_line(process.stdout))
+    with monkeypatch.context() as patched:
+        patched.setattr(local_process, "Path", lambda _: tmp_path)
+        await process.stop(0.2)
+    assert not runs(child)
     assert environment.processes == ()
+
+
+ADOPTING = """
+import ctypes, os, sys, time
+from pathlib import Path
+import anyio
+from bub.builtin.local_environment import LocalEnvironment
+
+async def main():
+    assert ctypes.CDLL(None).prctl(36, 1) == 0  # PR_SET_CHILD_SUBREAPER: orphans become ours, as those of pid 1
+    environment = LocalEnvironment(Path.cwd())
+    process = await environment.spawn("sleep 60 & sleep 60 & wait")
+    started = time.monotonic()
+    await process.stop(60)
+    assert time.monotonic() - started < 10
+    assert environment.processes == ()
+    try:
+        os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        print("no zombies")
+
+anyio.run(main, backend=sys.argv[1])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="adopting orphans is a Linux call")
+async def test_orphans_that_this_process_adopts_are_waited_for(tmp_path: Path, anyio_backend: str) -> None:
+    finished = await anyio.run_process(
+        [sys.executable, "-W", "error", "-c", ADOPTING, anyio_backend],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(local_environment.__file__).parents[2])},
+        check=False,
+    )
+    assert (finished.stdout, finished.stderr) == (b"no zombies\n", b"")
 
 
 async def test_one_that_cannot_be_ended_is_reported_and_kept(
@@ -603,7 +684,7 @@ async def test_a_start_that_asyncio_cancels_leaves_no_process(environment: Local
     ]
     for _ in range(4):
         await asyncio.sleep(0)
-    assert open_files() <= before + 2  # the executor's threads wake the loop through no further file
+    assert open_files() == before
 
 
 @pytest.mark.parametrize("how", ["read", "wait", "wait then read", "stop"])
@@ -780,8 +861,6 @@ async def test_a_failed_write_leaves_the_file_and_nothing_beside_it(
 async def test_file_work_does_not_hold_up_the_loop(
     environment: LocalEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import threading
-
     go_on = threading.Event()
 
     def read(path: Path) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import FunctionType
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -103,8 +104,24 @@ def implementing(hook: str, function: Callable[..., object], **options: object) 
 def implementing_all(functions: Mapping[str, Callable[..., object]], **options: object) -> object:
     """A plugin with one implementation of each hook, in this order."""
     mark = hookimpl(**options) if options else hookimpl  # type: ignore[call-overload]
-    members = {hook: getattr(mark, hook)(function) for hook, function in functions.items()}
+    members = {hook: getattr(mark, hook)(_copy(function)) for hook, function in functions.items()}
     return type("Plugin", (), members)()
+
+
+def _copy(function: Callable[..., object]) -> FunctionType:
+    """The function again, so that it can be marked more than once."""
+    assert isinstance(function, FunctionType)
+    arguments = (
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    copy = FunctionType(*arguments)
+    copy.__kwdefaults__ = function.__kwdefaults__
+    copy.__dict__.update(function.__dict__)
+    return copy
 
 
 async def _handle(message: Envelope) -> None: ...

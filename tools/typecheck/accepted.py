@@ -124,5 +124,7 @@ def _calls(hook: Hook) -> Iterator[str]:
     yield f"    assert_type(runtime.call_many_sync({handle}{passed}), list[{hook.result}])"
     yield f'    assert_type(await runtime.call_first("{hook.name}"{passed}), object)'
     yield f'    assert_type(runtime.call_many_sync("{hook.name}"{passed}), list[object])'
-    named, taken = ("first", "tuple[str, object] | None") if hook.mode == "first_result" else ("all", "list[tuple[str, object]]")
-    yield f"    assert_type({awaited}runtime.named_{named}({handle})({given}), {taken})"
+    if hook.mode == "first_result":
+        yield f"    assert_type({awaited}runtime.named_first({handle})({given}), tuple[str, object] | None)"
+    else:
+        yield f"    assert_type({awaited}runtime.named_all({handle})({given}), list[tuple[str, object]])"

@@ -54,7 +54,10 @@ def run_checkers(folder: Path, python_version: str) -> dict[Checker, Outcome]:
     """
     with ThreadPoolExecutor(len(CHECKERS)) as pool:
         waiting = {checker: pool.submit(_run, checker, folder, python_version) for checker in CHECKERS}
-        return {checker: outcome.result() for checker, outcome in waiting.items()}
+        outcomes: dict[Checker, Outcome] = {}
+        for checker in CHECKERS:
+            outcomes[checker] = waiting[checker].result()
+        return outcomes
 
 
 def _run(checker: Checker, folder: Path, version: str) -> Outcome:
@@ -105,7 +108,7 @@ _Found: TypeAlias = Iterator[tuple[Path, int, str]]
 
 
 def _read_mypy(output: str, folder: Path) -> _Found:
-    for line in output.splitlines():
+    for line in filter(None, output.splitlines()):
         entry = msgspec.json.decode(line, type=_Mypy)
         if entry.severity == "error":
             yield folder / entry.file, entry.line, f"[{entry.code}] {entry.message}"

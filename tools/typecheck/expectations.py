@@ -1,4 +1,4 @@
-"""Which checkers report which mistake, and on which line: what was found is the rule, and a change of it is a failure."""
+"""Which checkers report which mistake, and on which line. What was found is the rule; any change of it is a failure."""
 
 from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
@@ -18,7 +18,6 @@ UNSEEN: Final = frozenset(
     {
         "missing_self_untyped",
         "property_on_mark",
-        "mark_on_staticmethod",
         "variadic",
         "missing_mark",
         "wrong_default",
@@ -41,7 +40,9 @@ def reported(mistake: str, hook: Hook) -> Reported:
         return _missing_self(hook)
     if mistake == "mark_on_property":
         return {"mark": ("mypy", "pyright", "ty")}
-    if mistake == "staticmethod_on_mark":  # a function of no parameter cannot be a method at all
+    if mistake == "mark_on_staticmethod":  # the first parameter passes for `self`; where there is none, nothing does
+        return NOBODY if hook.parameters else EVERYBODY
+    if mistake == "staticmethod_on_mark":
         return NOBODY if hook.parameters else {"first": ("mypy",), "mark": ("pyright", "ty", "pyrefly")}
     if mistake == "dropped_call":  # ty looks for `CoroutineType`, mypy for `Coroutine`: no type pleases both
         return {"mark": ("mypy", "pyright", "pyrefly")}

@@ -123,12 +123,14 @@ def property_on_mark(hook: Hook) -> Cases:
 
 def mark_on_staticmethod(hook: Hook) -> Cases:
     """The mark stands above @staticmethod."""
-    yield "", _method(hook, hook.declared(*hook.parameters), marks=[f"hookimpl.{hook.name}", "staticmethod"], receiver="")
+    marks = [f"hookimpl.{hook.name}", "staticmethod"]
+    yield "", _method(hook, hook.declared(*hook.parameters), marks=marks, receiver="")
 
 
 def staticmethod_on_mark(hook: Hook) -> Cases:
     """The mark stands below @staticmethod."""
-    yield "", _method(hook, hook.declared(*hook.parameters), marks=["staticmethod", f"hookimpl.{hook.name}"], receiver="")
+    marks = ["staticmethod", f"hookimpl.{hook.name}"]
+    yield "", _method(hook, hook.declared(*hook.parameters), marks=marks, receiver="")
 
 
 def variadic(hook: Hook) -> Cases:

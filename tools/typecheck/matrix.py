@@ -18,9 +18,9 @@ Written by `python tools/check_typing.py --write` from the same rules as `typech
 mypy, pyright, ty and pyrefly report, line by line, by `nox -s typecheck`. All four accept every form in
 `typecheck/accept`: a good plugin has no false alarm.
 
-Settings: `mypy --strict`, pyright `strict`, ty with all rules, pyrefly `preset = "strict"` (without a configuration
-file pyrefly reports nothing). Registration, `BubFramework.register`, sees every mistake that no checker can see, and
-refuses it; a missing mark it warns of, because a method may have the name of a hook by chance.
+Settings: `mypy --strict`, pyright `strict`, ty as it is, its warnings counted, pyrefly `preset = "strict"` (without a
+configuration file pyrefly reports nothing). Registration, `BubFramework.register`, sees every mistake that no checker
+can see, and refuses it; a missing mark it warns of, because a method may have the name of a hook by chance.
 
 """
 
@@ -40,7 +40,7 @@ def page() -> str:
             "## Hook by hook",
             "",
             "`✓`: all four report every case. Letters: only these do, **m**ypy, **p**yright, **t**y, py**f**refly.",
-            "`R`: no checker can see it, registration does. `–`: the hook cannot be got wrong in this way.",
+            "`R`: no checker can see it, registration does. `-`: the hook cannot be got wrong in this way.",
             "",
             *_hooks("Implementations", IMPLEMENTING, _implementation_cases),
             "",
@@ -58,13 +58,15 @@ def _call_cases(mistake: str, hook: Hook) -> int:
     return len(list(CALLING[mistake](hook)))
 
 
-def _summary(mistakes: Mapping[str, Callable[..., object]], cases: Callable[[str, Hook], int], net: str) -> Iterator[str]:
+def _summary(
+    mistakes: Mapping[str, Callable[..., object]], cases: Callable[[str, Hook], int], net: str
+) -> Iterator[str]:
     """A row for each mistake: how many of its cases each checker reports."""
     yield f"| | mistake | cases | {' | '.join(CHECKERS)} | no checker: left to {net} |"
     yield f"|---|---|---|{'---|' * len(CHECKERS)}---|"
-    totals = dict.fromkeys((*CHECKERS, "cases", "left"), 0)
+    totals: dict[str, int] = dict.fromkeys((*CHECKERS, "cases", "left"), 0)
     for number, (mistake, make) in enumerate(mistakes.items(), 1):
-        counted = dict.fromkeys(totals, 0)
+        counted: dict[str, int] = dict.fromkeys(totals, 0)
         for hook in HOOKS:
             count, seen = cases(mistake, hook), _seen(mistake, hook)
             counted["cases"] += count
@@ -78,7 +80,7 @@ def _summary(mistakes: Mapping[str, Callable[..., object]], cases: Callable[[str
 
 
 def _row(counted: Mapping[str, int]) -> str:
-    return " | ".join(str(counted[name] or "–") for name in ("cases", *CHECKERS, "left"))
+    return " | ".join(str(counted[name] or "-") for name in ("cases", *CHECKERS, "left"))
 
 
 def _hooks(title: str, mistakes: Iterable[str], cases: Callable[[str, Hook], int]) -> Iterator[str]:
@@ -87,7 +89,7 @@ def _hooks(title: str, mistakes: Iterable[str], cases: Callable[[str, Hook], int
     yield f"| {title} | {' | '.join(str(number) for number in range(1, len(names) + 1))} |"
     yield f"|---|{'---|' * len(names)}"
     for hook in HOOKS:
-        cells = (_cell(_seen(name, hook)) if cases(name, hook) else "–" for name in names)
+        cells = (_cell(_seen(name, hook)) if cases(name, hook) else "-" for name in names)
         yield f"| `{hook.name}` | {' | '.join(cells)} |"
 
 

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 from .calling import CALLING
 from .checkers import Checker
+from .comparison import REGISTRATION
 from .expectations import Place, Reported, reported
-from .hooks import HOOKS, Hook
+from .hooks import HOOKS
 from .implementing import IMPLEMENTING
 from .source import with_imports
 
@@ -37,15 +38,13 @@ def calls() -> str:
 
 def _commented(case: list[str], where: Reported) -> Iterator[str]:
     """The lines of a case; the first that somebody must report says `expect`, a second one `also`."""
-    said = ""
+    said = False
     for index, line in enumerate(case):
-        checkers = where.get(_place(line, index), ())
-        if checkers:
-            yield f"{line}{_expect(checkers, also=bool(said))}"
-            said = line
-        elif not where and not said:
-            yield f"{line}  # expect: registration"
-            said = line
+        place = _place(line, index)
+        checkers = () if place is None else where.get(place, ())
+        if checkers or not (where or said):
+            yield f"{line}{_expect(checkers, also=said)}"
+            said = True
         else:
             yield line
 
@@ -59,4 +58,4 @@ def _place(line: str, index: int) -> Place | None:
 
 
 def _expect(checkers: tuple[Checker, ...], *, also: bool = False) -> str:
-    return f"  # {'also' if also else 'expect'}: {' '.join(checkers)}"
+    return f"  # {'also' if also else 'expect'}: {' '.join(checkers) or REGISTRATION}"

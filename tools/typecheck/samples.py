@@ -41,7 +41,7 @@ ANNOTATIONS: Final[Mapping[str, Annotation]] = {
     "LLMCallResult": Annotation("str", "LLMCallResult | None"),
     "LegacyPrompt": Annotation("int", "str | list[dict[str, Any]] | None", "str"),
     "LegacyPrompt | None": Annotation("int", "object", "LegacyPrompt"),
-    "MessageHandler": Annotation("Callable[[str], None]", "Callable[[Envelope], Awaitable[None]]"),
+    "MessageHandler": Annotation("str", "Callable[[Envelope], Awaitable[None]]"),
     "Path": Annotation("str", "PurePath", "Folder"),
     "Path | None": Annotation("str", "PurePath | None", "Path"),
     "StreamState": Annotation("dict[str, Any]", "StreamState | None"),
@@ -70,7 +70,8 @@ SAMPLES: Final[Mapping[str, Sample]] = {
     "continue_prompt": Sample(("str", "None"), ("bool", "list[str]")),
     "save_state": Sample((), ("bool", "TurnState")),
     "render_outbound": Sample(
-        ("list[Envelope]", "list[Mail]", "tuple[Envelope, ...]", "list[Envelope] | None"), ("Envelope", "str", "list[str]")
+        ("list[Envelope]", "list[Mail]", "tuple[Envelope, ...]", "list[Envelope] | None"),
+        ("Envelope", "str", "list[str]"),
     ),
     "dispatch_outbound": Sample(("bool", "None", "Literal[True]"), ("str", "Envelope")),
     "register_cli_commands": Sample((), ("bool", "list[str]")),

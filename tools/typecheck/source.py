@@ -4,10 +4,11 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-IMPORTS: Final = '''\
+IMPORTS: Final = """\
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path, PurePath
 from typing import Any, Literal
@@ -32,8 +33,9 @@ from bub.tape.sidecar import TapeSidecar
 from bub.tape.store import AsyncTapeStore, TapeStore
 from bub.tape.tape import Tape
 from doubles import AsyncMemoryStore, Box, Counts, Folder, Inbox, Mail, MemoryStore, Named, Notes, Room
-'''
+"""
 """What the generated files import; the names that a file does not use are left out of it."""
+
 
 def function(
     marks: Sequence[str],

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal
@@ -1538,7 +1539,7 @@ class ProvideTapeStoreMistakes:
     @property  # expect: registration
     @hookimpl.provide_tape_store
     def property_on_mark(self) -> TapeStore | AsyncTapeStore | Iterator[TapeStore | AsyncTapeStore] | AsyncIterator[TapeStore | AsyncTapeStore] | None: raise NotImplementedError
-    @hookimpl.provide_tape_store  # expect: registration
+    @hookimpl.provide_tape_store  # expect: mypy pyright ty pyrefly
     @staticmethod
     def mark_on_staticmethod() -> TapeStore | AsyncTapeStore | Iterator[TapeStore | AsyncTapeStore] | AsyncIterator[TapeStore | AsyncTapeStore] | None: raise NotImplementedError
     @staticmethod  # expect: mypy
@@ -1596,7 +1597,7 @@ class ProvideLifespanMistakes:
     @property  # expect: registration
     @hookimpl.provide_lifespan
     def property_on_mark(self) -> Iterator[None] | AsyncIterator[None] | None: raise NotImplementedError
-    @hookimpl.provide_lifespan  # expect: registration
+    @hookimpl.provide_lifespan  # expect: mypy pyright ty pyrefly
     @staticmethod
     def mark_on_staticmethod() -> Iterator[None] | AsyncIterator[None] | None: raise NotImplementedError
     @staticmethod  # expect: mypy
@@ -1652,7 +1653,7 @@ class ProvideTapeSidecarMistakes:
     @property  # expect: registration
     @hookimpl.provide_tape_sidecar
     def property_on_mark(self) -> TapeSidecar | None: raise NotImplementedError
-    @hookimpl.provide_tape_sidecar  # expect: registration
+    @hookimpl.provide_tape_sidecar  # expect: mypy pyright ty pyrefly
     @staticmethod
     def mark_on_staticmethod() -> TapeSidecar | None: raise NotImplementedError
     @staticmethod  # expect: mypy
@@ -1665,7 +1666,7 @@ class ProvideTapeSidecarMistakes:
 
 class ProvideChannelsMistakes:
     @hookimpl.provide_channels  # expect: mypy pyright ty pyrefly
-    def wrong_parameter_message_handler(self, message_handler: Callable[[str], None]) -> Sequence[Channel] | None: raise NotImplementedError
+    def wrong_parameter_message_handler(self, message_handler: str) -> Sequence[Channel] | None: raise NotImplementedError
     @hookimpl.provide_channels  # expect: mypy pyright ty pyrefly
     def misspelt_parameter_message_handler(self, mssage_handler: MessageHandler) -> Sequence[Channel] | None: raise NotImplementedError
     @hookimpl.provide_channels  # expect: mypy pyright ty pyrefly
@@ -1728,7 +1729,7 @@ class ProvideChannelsMistakes:
     def variadic(self, *given: object) -> Sequence[Channel] | None: raise NotImplementedError
     def provide_channels(self, message_handler: MessageHandler) -> Sequence[Channel] | None: raise NotImplementedError  # expect: registration
     @hookimpl.provide_channels  # expect: registration
-    def wrong_default_message_handler(self, message_handler: Callable[[str], None] | None = None) -> Sequence[Channel] | None: raise NotImplementedError
+    def wrong_default_message_handler(self, message_handler: str | None = None) -> Sequence[Channel] | None: raise NotImplementedError
     @hookimpl.provide_channels  # expect: registration
     def misspelt_default_message_handler(self, mssage_handler: MessageHandler | None = None) -> Sequence[Channel] | None: raise NotImplementedError
 
@@ -1778,7 +1779,7 @@ class BuildTapeContextMistakes:
     @property  # expect: registration
     @hookimpl.build_tape_context
     def property_on_mark(self) -> TapeContext | None: raise NotImplementedError
-    @hookimpl.build_tape_context  # expect: registration
+    @hookimpl.build_tape_context  # expect: mypy pyright ty pyrefly
     @staticmethod
     def mark_on_staticmethod() -> TapeContext | None: raise NotImplementedError
     @staticmethod  # expect: mypy
@@ -1942,7 +1943,7 @@ class ProvideSteeringInboxMistakes:
     @property  # expect: registration
     @hookimpl.provide_steering_inbox
     def property_on_mark(self) -> SteeringInbox | Iterator[SteeringInbox] | AsyncIterator[SteeringInbox] | None: raise NotImplementedError
-    @hookimpl.provide_steering_inbox  # expect: registration
+    @hookimpl.provide_steering_inbox  # expect: mypy pyright ty pyrefly
     @staticmethod
     def mark_on_staticmethod() -> SteeringInbox | Iterator[SteeringInbox] | AsyncIterator[SteeringInbox] | None: raise NotImplementedError
     @staticmethod  # expect: mypy
@@ -1998,7 +1999,7 @@ class ProvideToolsMistakes:
     @property  # expect: registration
     @hookimpl.provide_tools
     def property_on_mark(self) -> Sequence[Tool] | None: raise NotImplementedError
-    @hookimpl.provide_tools  # expect: registration
+    @hookimpl.provide_tools  # expect: mypy pyright ty pyrefly
     @staticmethod
     def mark_on_staticmethod() -> Sequence[Tool] | None: raise NotImplementedError
     @staticmethod  # expect: mypy

@@ -1,0 +1,52 @@
+"""An exception in one line, for people who did not ask for a traceback."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
+
+from bub.hooks.failures import error_text, flattened
+
+if TYPE_CHECKING:
+    from bub.framework.report import HookReport
+
+
+def failure_line(error: Exception, folders: Collection[str] = ()) -> str:
+    r"""What was raised, what it says, and where, in one line; the errors of a group and all notes too.
+
+    Args:
+        error: The exception.
+        folders: Where the code of plugins lies. The innermost line in one of them is told, else the innermost of all.
+
+    Example:
+        >>> failure_line(ExceptionGroup("two failed", [ValueError("one\nline"), KeyError("k")]))
+        "ExceptionGroup: two failed (2 sub-exceptions): ValueError: one line; KeyError: 'k'"
+    """
+    parts = [_in_one_line(error_text(error))]
+    frames = traceback.extract_tb(error.__traceback__)
+    if frames:
+        frame = next((f for f in reversed(frames) if os.path.dirname(f.filename) in folders), frames[-1])
+        parts.append(f" ({short_path(frame.filename)}:{frame.lineno})")
+    inner = [one for one in flattened(error) if one is not error]
+    if inner:
+        parts.append(f": {'; '.join(failure_line(one, folders) for one in inner)}")
+    parts += [f"; {_in_one_line(note)}" for note in getattr(error, "__notes__", ())]
+    return "".join(parts)
+
+
+def plugin_folders(reports: Iterable[HookReport]) -> set[str]:
+    """The folders with the code of the plugins that implement something."""
+    return {os.path.dirname(item.location) for report in reports for item in report.implementations}
+
+
+def short_path(file: str) -> str:
+    """A path as short as it is still understood: seen from the current folder, or from one that modules come from."""
+    folders = [os.path.join(os.path.abspath(folder), "") for folder in (os.getcwd(), *sys.path) if folder]
+    return min((file[len(folder) :] for folder in folders if file.startswith(folder)), key=len, default=file)
+
+
+def _in_one_line(text: str) -> str:
+    return " ".join(text.split())

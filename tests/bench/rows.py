@@ -1,0 +1,86 @@
+"""What an area of the benchmark yields: rows to measure, and facts that are no comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from .handwritten import Kind, Mode
+from .timing import Case
+
+
+class Row(NamedTuple):
+    """Two cases to compare in this process.
+
+    Attributes:
+        name: What is measured; the same in all runs.
+        limit: The code written by hand.
+        bub: bub.
+        target: The highest ratio that is wanted; None when there is none.
+        per: How many things one time of a case does, such as the chunks of a stream.
+    """
+
+    name: str
+    limit: Case
+    bub: Case
+    target: float | None = None
+    per: int = 1
+
+
+class ProcessRow(NamedTuple):
+    """Programs to compare from their start to their end.
+
+    Attributes:
+        limit: The name of the command that is the limit, and the command.
+        commands: The others by the name of their row.
+        targets: For each of them the highest ratio that is wanted, and milliseconds that may be added to the limit.
+        folder: Where they run.
+    """
+
+    limit: tuple[str, Sequence[str]]
+    commands: Mapping[str, Sequence[str]]
+    targets: Mapping[str, tuple[float, float]]
+    folder: Path
+
+
+class Fact(NamedTuple):
+    """A figure without a limit."""
+
+    name: str
+    value: str
+
+
+# ------------------------------------------------------------------- names of rows that bub and the peer share
+
+
+def dispatch_name(mode: Mode, answer: object, kind: Kind, count: int, *, waits: bool = True) -> str:
+    """Implementations of one hook."""
+    returned = "None" if answer is None else "values"
+    path = "" if waits else ", without await"
+    return f"{mode}, {count} {kind}, returning {returned}{path}"
+
+
+def tool_name(kind: Kind, count: int) -> str:
+    """Hooks before and after one tool call."""
+    return f"before + after tool call, {count} {kind}"
+
+
+def emit_name(kind: Kind, count: int, others: int = 0) -> str:
+    """Handlers of one event."""
+    return f"emit to {count} {kind}{f', {others} of another event beside it' if others else ''}"
+
+
+def turn_name(plugins: int) -> str:
+    """A turn whose limit uses plain data classes, which both sides have."""
+    return f"{turn_of(plugins)}, to one with plain data classes"
+
+
+def turn_of(plugins: int) -> str:
+    """A turn with so many plugins."""
+    return f"turn, {plugins} plugin{'s' * (plugins > 1)}"
+
+
+IMPORT = "import bub"
+IMPORT_FRAMEWORK = "from bub import BubFramework"
+HELP = "bub --help"

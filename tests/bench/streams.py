@@ -1,0 +1,79 @@
+"""Streams, chunk by chunk, against a bare async generator that is read to its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Final
+
+from bub.channels.admission import AdmitDecision, TurnSnapshot
+from bub.envelope import Envelope
+from bub.framework.framework import BubFramework
+from bub.hooks.markers import hookimpl
+from bub.streaming import AsyncStreamEvents, EventStream, StreamEvent, TextDelta
+
+from .rows import Row
+from .timing import Case
+
+CHUNKS: Final = 1000
+TARGET: Final = 1.8
+
+
+class Model:
+    """A model that streams."""
+
+    @hookimpl.run_model_stream
+    async def run_model_stream(self) -> AsyncIterator[StreamEvent]:
+        for _ in range(CHUNKS):
+            yield TextDelta("word ")
+
+
+class Router:
+    """Hands every stream on as it is."""
+
+    async def dispatch(self, message: Envelope, /) -> bool:
+        return True
+
+    def wrap_stream(self, message: Envelope, stream: AsyncStreamEvents, /) -> AsyncIterator[StreamEvent]:
+        return stream
+
+    async def admit(self, session_id: str, message: Envelope, turn: TurnSnapshot, /) -> AdmitDecision | None:
+        return None
+
+    async def quit(self, session_id: str, /) -> None: ...
+
+
+def rows() -> Iterator[Row]:
+    """The stream alone, then whole streamed turns; all in an event loop, since closing a stream needs one."""
+    with asyncio.Runner() as runner:
+        bare = _read(runner, _chunks)
+        name = "EventStream over an async generator, a chunk"
+        yield Row(name, bare, _read(runner, lambda: EventStream(_chunks())), TARGET, CHUNKS)
+        yield Row("streamed turn, nobody looks, a chunk", bare, _turns(runner, None), TARGET, CHUNKS)
+        yield Row("streamed turn, router hands on, a chunk", bare, _turns(runner, Router()), TARGET, CHUNKS)
+
+
+async def _chunks() -> AsyncIterator[StreamEvent]:
+    for _ in range(CHUNKS):
+        yield TextDelta("word ")
+
+
+def _read(runner: asyncio.Runner, make: Callable[[], AsyncIterator[StreamEvent]]) -> Case:
+    async def run(count: int) -> None:
+        for _ in range(count):
+            async for _ in make():
+                pass
+
+    return lambda count: runner.run(run(count))
+
+
+def _turns(runner: asyncio.Runner, router: Router | None) -> Case:
+    framework = BubFramework()
+    framework.register(Model(), name="model")
+    framework.bind_router(router)
+
+    async def run(count: int) -> None:
+        for _ in range(count):
+            await framework.process_inbound(Envelope(content="hello"), stream_output=True)
+
+    return lambda count: runner.run(run(count))

@@ -1,0 +1,1 @@
+"""Keeps what was said in a session in a JSON file."""
