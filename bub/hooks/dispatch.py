@@ -7,7 +7,7 @@ later registrations, and a call that is under way keeps the implementations it s
 """
 
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from threading import RLock
@@ -203,10 +203,6 @@ class HookSet:
         return self._dispatchers[name].function(_Way(mode, is_async, named))
 
 
-Begun: TypeAlias = tuple[Awaitable[object], list[Exception] | None, tuple[Implementation, ...]]
-"""Where a call `at_once` stopped: what is to be awaited, the errors so far, and the implementations that are left."""
-
-
 class _Way(NamedTuple):
     """How a hook is dispatched."""
 
@@ -257,15 +253,14 @@ class Dispatcher:
         return function
 
     def _compile_for(self, implementations: tuple[Implementation, ...], function: FunctionType, way: _Way) -> None:
-        awaits_none = not way.is_async and way.mode != "at_once"
-        called = tuple(i for i in implementations if not i.skipped and not (awaits_none and i.is_coroutine))
-        if awaits_none:
+        called = tuple(i for i in implementations if not i.skipped and (way.is_async or not i.is_coroutine))
+        if not way.is_async:
             failures: HookFailures = self._namespace["_failures"]
             for implementation in implementations:
                 if implementation.is_coroutine:
                     failures.async_not_supported(implementation)
         failure = self.spec.failure.kind
-        if failure == "collect" and way.mode not in ("run_all", "at_once"):  # a first result ends the call: nothing is left to collect
+        if failure == "collect" and way.mode != "run_all":  # a first result ends the call: nothing is left to collect
             failure = "propagate"
         calls = tuple(CallShape(i.arguments, i.is_coroutine) for i in called)
         shape = Shape(self.spec.name, way.mode, way.is_async, way.named, failure, self.spec.parameters, calls)

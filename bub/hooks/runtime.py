@@ -29,6 +29,11 @@ class HookRuntime:
         self._failures: Final = failures
 
     @property
+    def hooks(self) -> BubHookSpecs:
+        """The typed handles."""
+        return self._hooks
+
+    @property
     def failures(self) -> Mapping[tuple[str, str], int]:
         """How often isolated implementations failed, by hook and plugin."""
         return MappingProxyType(self._failures.counts)

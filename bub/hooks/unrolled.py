@@ -23,10 +23,7 @@ from itertools import count
 from types import CodeType
 from typing import Literal, NamedTuple, TypeAlias
 
-Mode: TypeAlias = Literal["first_result", "run_all", "sequential", "at_once"]
-"""How results are taken. `at_once` is no hook's own mode: it begins to run all without a coroutine, and where it comes to
-something to be awaited it returns that, the errors so far and the implementations that are left. Results are dropped."""
-
+Mode: TypeAlias = Literal["first_result", "run_all", "sequential"]
 FailureKind: TypeAlias = Literal["propagate", "collect", "isolate"]
 
 _serial = count(1)
@@ -89,7 +86,7 @@ def _lines(shape: Shape) -> Iterator[str]:
         yield "    _results = []"
     if shape.mode == "sequential":
         yield "    _outcome = None"
-    if shape.failure == "collect" or shape.mode == "at_once":
+    if shape.failure == "collect":
         yield "    _errors = None"
     for index, call in enumerate(shape.calls):
         yield from (f"    {line}" for line in _one_call(shape, index, call))
@@ -100,7 +97,6 @@ def _lines(shape: Shape) -> Iterator[str]:
         "first_result": "    return None",
         "run_all": f"    return [{gathered}]" if _is_gathered(shape) else "    return _results",
         "sequential": "    return _outcome",
-        "at_once": "    return None",
     }[shape.mode]
 
 
@@ -121,9 +117,9 @@ def _result(shape: Shape, index: int) -> str:
 def _one_call(shape: Shape, index: int, call: CallShape) -> Iterator[str]:
     """One implementation: the call, the wait for its result, what is done with it, what is done when it raises."""
     got = _got(shape, index)
-    body = [f"{got} = {'await ' * (call.is_coroutine and shape.is_async)}_impl{index}({call.arguments})"]
+    body = [f"{got} = {'await ' * call.is_coroutine}_impl{index}({call.arguments})"]
     take = _take(shape, index)
-    if not call.is_coroutine and shape.mode != "at_once":
+    if not call.is_coroutine:
         test = f"if {got} is not None and _type({got}) not in _plain and _awaits(_type({got})):"
         if shape.is_async:
             body.append(f"{test} {got} = await {got}")
@@ -153,9 +149,6 @@ def _take(shape: Shape, index: int) -> list[str]:
         return [f"if _got is not None: return {result}"]
     if shape.mode == "run_all":
         return [] if _is_gathered(shape) else [f"_results.append({result})"]
-    if shape.mode == "at_once":
-        test = "_got is not None and _type(_got) not in _plain and _awaits(_type(_got))"
-        return [f"if {test}: return _got, _errors, _records[{index + 1}:]"]
     value = shape.parameters[0]
     return [
         "if _got is not None:",
