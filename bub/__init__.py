@@ -6,6 +6,7 @@ This module hands on the public names and imports nothing until one is asked for
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from bub.framework.agent_plugins import AgentPlugins as AgentPlugins
     from bub.envelope import Envelope as Envelope
     from bub.envelope import MediaItem as MediaItem
     from bub.errors import BubError as BubError
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from bub.turn import TurnState as TurnState
 else:
     _HOMES = {
+        "AgentPlugins": "bub.framework.agent_plugins",
         "BubError": "bub.errors",
         "BubFramework": "bub.framework.framework",
         "Envelope": "bub.envelope",
@@ -38,4 +40,4 @@ else:
         return sorted({*globals(), *_HOMES})
 
 
-__all__ = ["BubError", "BubFramework", "Envelope", "MediaItem", "StateKey", "TurnResult", "TurnState", "hookimpl"]
+__all__ = ["AgentPlugins", "BubError", "BubFramework", "Envelope", "MediaItem", "StateKey", "TurnResult", "TurnState", "hookimpl"]

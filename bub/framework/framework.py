@@ -205,6 +205,16 @@ class BubFramework:
             await self.runtime.notify_error(stage=Stage.TURN, error=error, message=message)
             raise
 
+    async def build_state(self, message: Envelope, session_id: str) -> TurnState:
+        """The turn state of a session: what `load_state` restores, and inside `running()` its environment.
+
+        For a program that runs an agent of its own instead of turns; `AgentPlugins.build_state` asks it.
+
+        Raises:
+            Exception: What a hook raised.
+        """
+        return await self._pipeline.build_state(message, session_id)
+
     async def resolve_session(self, message: object) -> str:
         """The session that a message belongs to, as a turn would find it.
 

@@ -105,6 +105,15 @@ class Pipeline:
             state=state,
         )
 
+    async def build_state(self, message: Envelope, session_id: str) -> TurnState:
+        """The state of a session as a turn begins with it; its environment only while running, which closes it."""
+        turn = Turn(message, session_id, False)
+        loaded = await self._hooks.load_state(message=message, session_id=session_id)
+        turn.state = self._merged(loaded, session_id)
+        if self._plan.has_environment and self._resources.running:
+            await self._open_environment(turn)
+        return turn.state
+
     async def resolve_session(self, message: Envelope) -> str:
         """The session of a message: what a plugin says, else what the message says, else its channel and chat."""
         found = await self._resolve(message=message)
