@@ -290,6 +290,10 @@ class TapeError(BubError, ValueError):
     kind: ErrorKind = "tape"
 
 
+class TapeConflictError(TapeError):
+    """Somebody else changed a tape meanwhile: what was asked may succeed when it is tried again."""
+
+
 class ConfigError(BubError, ValueError):
     """A setting is missing or not valid."""
 

@@ -9,6 +9,7 @@ import typer
 
 from bub.builtin.hook_listing import hook_page, hook_table
 from bub.envelope import Envelope
+from bub.errors import ConfigError, ModelError
 from bub.framework.failure_line import failure_line, plugin_folders
 from bub.framework.framework import BubFramework
 from bub.hooks.specs import BubHookSpecs
@@ -30,7 +31,8 @@ EXIT_NO_ANSWER: Final = 3
 EXIT_INTERRUPTED: Final = 130
 
 HOW_TO_SET_A_MODEL: Final = (
-    "Set one with BUB_MODEL=provider:model, or install a plugin that implements run_model or run_model_stream."
+    "Set one with BUB_MODEL=provider:model, install the extra 'local' for one on this machine, or install a plugin that "
+    "implements run_model or run_model_stream."
 )
 
 
@@ -79,6 +81,8 @@ class Commands:
             _print_result(turn.result, as_json=as_json)  # there is one when only the cleaning up failed
             if debug:
                 traceback.print_exception(error)
+            if isinstance(error, ModelError | ConfigError) and not hasattr(error, "__notes__"):
+                _fail(" ".join(str(error).split()), EXIT_FAILED)  # it says all there is to know: no place in the code
             line = failure_line(error, plugin_folders(self._framework.hook_report()))
             hint = "" if debug else ". --debug shows the traceback."
             _fail(f"the turn failed: {line}{hint}", EXIT_FAILED)

@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from bub.errors import ConfigError
+from bub.messages import LazyModule
 
+if TYPE_CHECKING:
+    import platformdirs
+else:  # of an extra, and asked only when a folder is needed
+    platformdirs = LazyModule("platformdirs")
 
 _N = TypeVar("_N", int, float)
 
@@ -21,10 +26,10 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         model: `BUB_MODEL`: `provider:model`, `local:` or `local:/path/to/model.gguf`; None when it is not set.
         fallbacks: `BUB_FALLBACK_MODELS`: models that are asked in turn, separated by commas.
-        api_key: `BUB_API_KEY`; a provider's own variable is read when it is not set.
+        api_key: `BUB_API_KEY`: the key of the model's provider; a variable of the provider is read when it is not set.
         api_base: `BUB_API_BASE`: the address of the provider's interface.
         max_tokens: `BUB_MAX_TOKENS`: the most tokens that an answer may have.
-        timeout: `BUB_MODEL_TIMEOUT`: seconds that a provider may take to answer.
+        timeout: `BUB_MODEL_TIMEOUT`: seconds that may pass without anything from the provider.
     """
 
     model: str | None = None
@@ -38,39 +43,55 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
     def read(cls, variables: Mapping[str, str] | None = None) -> ModelSettings:
         """The settings of the process.
 
+        Args:
+            variables: Where they stand instead of the environment.
+
         Raises:
             ConfigError: A number cannot be read.
         """
         found = os.environ if variables is None else variables
         fallbacks = (part.strip() for part in found.get("BUB_FALLBACK_MODELS", "").split(","))
         return cls(
-            model=found.get("BUB_MODEL", "").strip() or None,
+            model=_text(found, "BUB_MODEL"),
             fallbacks=tuple(part for part in fallbacks if part),
-            api_key=found.get("BUB_API_KEY") or None,
-            api_base=found.get("BUB_API_BASE") or None,
+            api_key=_text(found, "BUB_API_KEY"),
+            api_base=_text(found, "BUB_API_BASE"),
             max_tokens=_number(found, "BUB_MAX_TOKENS", int),
             timeout=_number(found, "BUB_MODEL_TIMEOUT", float),
         )
 
 
 def data_folder(variables: Mapping[str, str] | None = None) -> Path:
-    """Where bub keeps its data: `BUB_HOME`, else the user's folder for application data."""
-    found = os.environ if variables is None else variables
-    if chosen := found.get("BUB_HOME"):
-        return Path(chosen).expanduser()
-    import platformdirs  # of the extra `app`; asked only when a folder is needed
+    """Where bub keeps its data: `BUB_HOME`, else the user's folder for application data.
 
-    return Path(platformdirs.user_data_dir("bub", appauthor=False))
+    Args:
+        variables: Where the setting stands instead of the environment.
+
+    Raises:
+        ConfigError: Neither is known.
+    """
+    found = os.environ if variables is None else variables
+    if chosen := _text(found, "BUB_HOME"):
+        return Path(chosen).expanduser().absolute()
+    try:
+        return Path(platformdirs.user_data_dir("bub", appauthor=False))
+    except ImportError as error:
+        raise ConfigError("cannot tell where data is kept: platformdirs is not installed. Set BUB_HOME.") from error
+
+
+def _text(found: Mapping[str, str], name: str) -> str | None:
+    return found.get(name, "").strip() or None
 
 
 def _number(found: Mapping[str, str], name: str, kind: type[_N]) -> _N | None:
-    text = found.get(name, "").strip()
-    if not text:
+    text = _text(found, name)
+    if text is None:
         return None
     try:
         number = kind(text)
     except ValueError:
         number = kind(0)
     if not 0 < number < float("inf"):
-        raise ConfigError(f"expected a positive number, got {text!r} - {name}")
+        wanted = "a positive whole number" if kind is int else "a positive number"
+        raise ConfigError(f"expected {wanted}, got {text!r} - {name}")
     return number

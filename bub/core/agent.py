@@ -28,8 +28,9 @@ from bub.core.system_prompt import PromptSection, SystemPrompt
 from bub.core.tools import Tool
 from bub.errors import ConfigError, ToolNameError
 from bub.messages import republic
+from bub.model import ModelClient
 from bub.prompt import UserContent, to_content
-from bub.streaming import TextDelta
+from bub.streaming import TextDelta, ToolProgress
 from bub.tape.context import TapeContext
 from bub.tape.memory_store import MemoryTapeStore
 from bub.tape.sidecar import TapeSidecar
@@ -63,7 +64,9 @@ class Agent:
         name: The agent's name.
 
     Concurrency:
-        Any number of runs at the same time, also on one tape: each is appended to it in one piece when it ends.
+        Any number of runs at the same time, also on one tape: each is appended to it in one piece when it ends. Tools
+        that are plain functions run in threads. One that is given up on keeps its thread until it returns, and Python
+        waits for it at the end of a program, unless that ends with `os._exit`.
     """
 
     def __init__(
@@ -172,13 +175,14 @@ class Agent:
             max_steps: Another bound for this run.
 
         Raises:
-            ConfigError: There is no model.
+            ConfigError: There is no model, or no step is allowed.
 
         Cancellation:
             The user's message, the finished steps and the text so far are kept.
         """
         forked = self.session(tape, state=state, merge=merge)
-        return _OpenRun(self._producer(forked, prompt, model, options, metadata, max_steps or self._max_steps))
+        most = self._max_steps if max_steps is None else max_steps
+        return _OpenRun(self._open(forked, prompt, model, options, metadata, most))
 
     def start(
         self,
@@ -193,17 +197,29 @@ class Agent:
         metadata: Mapping[str, Any] | None = None,
         max_steps: int | None = None,
     ) -> RunStream:
-        """Start a run in a task group of the caller's; see `run` for the other arguments.
-
-        The caller closes the stream, or reads it to its end.
+        """Start a run in a task group of the caller's, who closes the stream or reads it to its end.
 
         Args:
-            tasks: Where the run lives.
+            prompt: What the user says.
+            tape: The tape that the conversation is on.
+            tasks: Where the run lives; when it is cancelled, the run is ended and recorded.
+            model: Another model for this run.
+            options: The provider's options.
+            state: The turn state that events, hooks and tools share.
+            merge: Whether the run is appended to the tape.
+            metadata: Facts about the run, for events and record.
+            max_steps: Another bound for this run.
+
+        Raises:
+            ConfigError: There is no model, or no step is allowed.
         """
         forked = self.session(tape, state=state, merge=merge)
-        producer = self._producer(forked, prompt, model, options, metadata, max_steps or self._max_steps)
+        most = self._max_steps if max_steps is None else max_steps
+        producer = self._open(forked, prompt, model, options, metadata, most)
         stream = RunStream()
-        tasks.start_soon(stream.produce, partial(producer, stream))
+        stream.start()
+        tasks.start_soon(_live, stream, producer)
+        tasks.start_soon(stream.watch)
         return stream
 
     def run_once(
@@ -220,8 +236,14 @@ class Agent:
         Args:
             prompt: What the user says; None lets the conversation go on by itself.
             tape: The tape; what the step adds is appended to it at once.
+            model: Another model for this step.
+            options: The provider's options.
+            metadata: Facts about the run, for events and record.
+
+        Raises:
+            ConfigError: There is no model.
         """
-        return _OpenRun(self._producer(nullcontext(tape), prompt, model, options, metadata, None))
+        return _OpenRun(self._open(nullcontext(tape), prompt, model, options, metadata, None))
 
     async def run_command(self, tape: StoreTape, line: str) -> str:
         """Run a tool directly, without a model, and give what it returned as text.
@@ -236,7 +258,7 @@ class Agent:
             ToolError: The call was denied, or its arguments are not valid.
             Exception: What the tool raised.
         """
-        return await Command(self.events, self._executor, tape).run(line, self.tools)
+        return await Command(self.events, self._executor, tape).run(line, self._commands())
 
     async def prepare_tools(self, tape: StoreTape, prompt: Sequence[UserContent] | None) -> Sequence[Tool]:
         """The tools that the model may call in the next step; override it for a policy of your own.
@@ -247,7 +269,7 @@ class Agent:
         """
         return [tool for tool in self.tools.values() if tool.exposure in ("auto", "direct") and not tool.deferred]
 
-    def _producer(
+    def _open(
         self,
         tape: AbstractAsyncContextManager[StoreTape],
         prompt: str | Sequence[UserContent] | None,
@@ -256,50 +278,86 @@ class Agent:
         metadata: Mapping[str, Any] | None,
         max_steps: int | None,
     ) -> Callable[[RunStream], Awaitable[None]]:
-        client = self._client if model is None else as_model_client(model)
-        if client is None:
-            raise ConfigError("expected a model, got none - Agent(model=...) or run(model=...)")
+        """What fills the stream of a run."""
+        if max_steps is not None and max_steps < 1:
+            raise ConfigError(f"expected at least 1 step, got {max_steps} - max_steps of a run")
         content = None if prompt is None else to_content(prompt)
+        line = None if content is None else command_text(content, self._command_prefix)
+        client = self._client if model is None else as_model_client(model)
+        if client is None and line is None:
+            raise ConfigError("expected a model, got none - Agent(model=...) or run(model=...)")
 
         async def produce(stream: RunStream) -> None:
             async with tape as opened:
-                if content is not None and (line := command_text(content, self._command_prefix)) is not None:
-                    await stream.put(TextDelta(await self.run_command(opened, line)))
-                    return
-                parts = RunParts(
-                    run_id=uuid.uuid4().hex,
-                    tape=opened,
-                    client=client,
-                    spec=client.spec,
-                    options=options or {},
-                    events=self.events,
-                    stream=stream,
-                    executor=self._executor,
-                    system_prompt=self.system_prompt,
-                    prepare_tools=self.prepare_tools,
-                    builtin_tools=self._builtin_tools,
-                )
-                await Run(parts, content, max_steps=max_steps, metadata=dict(metadata or {})).produce()
+                if line is not None:
+                    await self._answer_command(opened, line, stream)
+                elif client is not None:
+                    parts = self._parts(opened, client, options, stream)
+                    await Run(parts, content, max_steps=max_steps, metadata=dict(metadata or {})).produce()
 
         return produce
+
+    def _parts(
+        self, tape: StoreTape, client: ModelClient, options: Mapping[str, Any] | None, stream: RunStream
+    ) -> RunParts:
+        return RunParts(
+            run_id=uuid.uuid4().hex,
+            tape=tape,
+            client=client,
+            spec=client.spec,
+            options=options or {},
+            events=self.events,
+            stream=stream,
+            executor=self._executor,
+            system_prompt=self.system_prompt,
+            prepare_tools=self.prepare_tools,
+            builtin_tools=self._builtin_tools,
+        )
+
+    async def _answer_command(self, tape: StoreTape, line: str, stream: RunStream) -> None:
+        def progress(tool_call_id: str, tool: str, data: object) -> None:
+            stream.put_nowait(ToolProgress(tool_call_id, tool, data))
+
+        with stream.work():
+            await stream.wanted()
+            command = Command(self.events, self._executor, tape, progress=progress, ended=stream.is_ending)
+            stream.put_nowait(TextDelta(await command.run(line, self._commands())))
+
+    def _commands(self) -> dict[str, Tool]:
+        return {name: tool for name, tool in self.tools.items() if tool.exposure != "code"}
+
+
+async def _live(stream: RunStream, producer: Callable[[RunStream], Awaitable[None]]) -> None:
+    """The life of a run in a task group of its caller."""
+    await stream.produce(partial(producer, stream))
+    stream.raise_once(fatal=True)
 
 
 class _OpenRun:
     """A run as a context manager: it lives in a task that ends with the block."""
 
     def __init__(self, producer: Callable[[RunStream], Awaitable[None]]) -> None:
-        self._producer = producer
-        self._stream = RunStream()
-        self._tasks = anyio.create_task_group()
+        self._producer: Final = producer
+        self._stream: Final = RunStream()
+        self._tasks: TaskGroup | None = None
 
     async def __aenter__(self) -> RunStream:
-        await self._tasks.__aenter__()
-        self._tasks.start_soon(self._stream.produce, partial(self._producer, self._stream))
+        if self._tasks is not None:
+            raise RuntimeError("cannot enter a run twice. Call agent.run() again instead.")
+        self._tasks = tasks = anyio.create_task_group()
+        await tasks.__aenter__()
+        self._stream.start()
+        tasks.start_soon(self._stream.produce, partial(self._producer, self._stream))
         return self._stream
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._stream.aclose()
-        # without the error: a task group would wrap what the block raised
-        await self._tasks.__aexit__(None, None, None)
+        tasks = self._tasks
+        try:
+            await self._stream.aclose()
+        finally:
+            if tasks is not None:  # without the error: a task group would wrap what the block raised
+                await tasks.__aexit__(None, None, None)
+        if error is None or isinstance(error, Exception):
+            self._stream.raise_once(fatal=True)

@@ -9,7 +9,8 @@ context of a tool. `LLMCallDecision` and `ToolCallDecision` also come back, thro
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, Self, TypeAlias
+import logging
+from typing import Any, ClassVar, Final, Literal, Self, TypeAlias
 
 import msgspec
 from msgspec import UNSET, UnsetType, structs
@@ -22,6 +23,8 @@ from bub.prompt import UserContent
 from bub.streaming import StreamState, Usage
 from bub.tape.tape import Tape
 from bub.turn import TurnState
+
+logger: Final = logging.getLogger(__name__)
 
 RunStatus: TypeAlias = Literal["ok", "error", "cancelled"]
 """How a run, or a command, ended."""
@@ -340,7 +343,8 @@ class StepStarted(TapeEvent, kw_only=True):
 class StepFinished(TapeEvent, kw_only=True):
     """A step is over: exactly once for each `StepStarted`.
 
-    While `status` is `continue`, a handler may set `next_prompt`; of several, the last one counts.
+    While `status` is `continue`, a handler may set `next_prompt`; of several, the last one counts. One that takes the
+    place of another is logged as `step.next_prompt_replaced`.
 
     Attributes:
         step: The step of the run, from 1.
@@ -349,7 +353,7 @@ class StepFinished(TapeEvent, kw_only=True):
         status: How the step ended.
         elapsed_ms: How long it took, in milliseconds.
         error: Why it failed.
-        next_prompt: The user message of the next step; None lets it go on without one.
+        next_prompt: The user message of the next step; None and empty text let it go on without one.
         run_id: The run.
     """
 
@@ -361,6 +365,13 @@ class StepFinished(TapeEvent, kw_only=True):
     error: Exception | None = None
     next_prompt: str | None = None
     run_id: str = ""
+
+    @override
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "next_prompt" and self.next_prompt is not None and value != self.next_prompt:
+            facts = {"run_id": self.run_id, "step": self.step, "replaced": self.next_prompt, "by": value}
+            logger.warning("step.next_prompt_replaced", extra=facts)
+        super().__setattr__(name, value)
 
 
 class MessagesPending(TapeEvent, kw_only=True):
@@ -462,7 +473,8 @@ class ChatFinished(TapeEvent, kw_only=True):
         call_id: The model call.
         step: The step of the run, from 1.
         model: The model, as `provider:model`.
-        messages: The messages that the step adds: of the user, of the model, of the tools.
+        messages: The messages that the step adds: a system prompt that has changed, then those of the user, of the
+            model, of the tools.
         outcome: How much of the exchange there is.
         error: Why it is not complete.
     """

@@ -1,7 +1,9 @@
-"""Running tool calls: events around each, errors as results, several at once, results in the order of the calls."""
+"""Running tool calls: events around each, errors as results, several at once, each with one outcome."""
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from time import perf_counter_ns
 from typing import Any, Final, NamedTuple
@@ -10,24 +12,36 @@ import anyio
 import anyio.from_thread
 import anyio.lowlevel
 import anyio.to_thread
+from typing_extensions import TypeIs
 
 from bub.bus import Event, EventBus
 from bub.core.arguments import Arguments, call_handler, parse_arguments, read_arguments
-from bub.core.events import AgentEvent, ToolCall, ToolCallFinished, ToolCallResult, ToolCallStarted
-from bub.core.results import error_text, result_content
+from bub.core.events import ToolCall, ToolCallFinished, ToolCallResult, ToolCallStarted
 from bub.core.tools import Tool, ToolContext
-from bub.errors import ToolDeniedError, ToolTimeoutError, UnknownToolError
+from bub.errors import ToolDeniedError, ToolError, ToolTimeoutError, UnknownToolError
 from bub.messages import republic
-from bub.prompt import UserContent
 from bub.tape.tape import Tape
 from bub.turn import TurnState
 
-INTERRUPTED: Final = "The call was interrupted; whether it had an effect is not known."
-"""What stands on the tape for a call that was under way when its run ended."""
+THREADS: Final = 40
+"""How many plain functions of an agent may run in threads at once, those that were given up on among them."""
 
 
 class Surroundings(NamedTuple):
-    """What the calls of one step have in common."""
+    """What the calls of one step have in common.
+
+    Attributes:
+        run_id: The run, or the command.
+        call_id: The model call that asked for them.
+        step: The step.
+        tape: The tape of the run.
+        state: The turn state.
+        command: Whether a person's command makes the call.
+        ended: Whether nothing new may start.
+        begun: Gets the id of each call whose tool begins.
+        settled: Told of each call that is over, in whatever way, unless it was interrupted.
+        progress: Told what a tool says of its progress: call id, tool, data.
+    """
 
     run_id: str
     call_id: str
@@ -35,23 +49,10 @@ class Surroundings(NamedTuple):
     tape: Tape
     state: TurnState
     command: bool
+    ended: Callable[[], bool]
+    begun: set[str]
+    settled: Callable[[Tool | None, ToolCallResult], None]
     progress: Callable[[str, str, object], None]
-
-
-class Outcome(NamedTuple):
-    """What came of one call.
-
-    Attributes:
-        call: The call as the model made it.
-        result: What the tool returned, or a hook put in its place; the text of the error when there is one.
-        error: Why it failed.
-        content: What the model sees.
-    """
-
-    call: republic.ToolCall
-    result: object
-    error: Exception | None
-    content: list[UserContent]
 
 
 class ToolExecutor:
@@ -59,40 +60,45 @@ class ToolExecutor:
 
     Args:
         events: The agent's bus.
-        limit: How many calls may run at once; None for no bound.
+        limit: How many calls of one step may run at once; None for no bound.
     """
 
     def __init__(self, events: EventBus[Event], limit: int | None = None) -> None:
         self._events: Final = events
         self._limit: Final = limit
+        self._threads: Final = anyio.lowlevel.RunVar[anyio.CapacityLimiter | None](f"threads of tools {id(self)}", None)
 
-    async def run(
-        self, calls: Sequence[republic.ToolCall], tools: Mapping[str, Tool], around: Surroundings, done: list[Outcome]
-    ) -> None:
+    async def run(self, calls: Sequence[republic.ToolCall], tools: Mapping[str, Tool], around: Surroundings) -> None:
         """Run all calls, those of one step at the same time.
 
         Args:
             calls: The calls, each with an id of its own.
             tools: The tools by the name that the model knows.
             around: What the calls have in common.
-            done: Gets each outcome as soon as it is there, so that it is not lost when something else fails.
 
         Raises:
-            Exception: What a handler of a tool event raised. What a tool raises is an outcome.
+            Exception: What a handler of a tool event raised; calls that are under way are cancelled. What a tool raises
+                is an outcome.
         """
-        if len(calls) == 1:  # the usual step: a task group would cost more than the call
-            done.append(await self._run_one(calls[0], tools, around))
+        if len(calls) == 1 or self._limit == 1:  # the usual step: a task group would cost more than the call
+            for call in calls:
+                await self._run_one(call, tools, around)
             return
-        raised: list[Exception] = []
-        limiter = anyio.CapacityLimiter(self._limit or len(calls))
+        raised: list[BaseException] = []
+        limiter = None if self._limit is None or self._limit >= len(calls) else anyio.Semaphore(self._limit)
 
         async def run_one(call: republic.ToolCall) -> None:
-            async with limiter:
-                try:
-                    done.append(await self._run_one(call, tools, around))
-                except Exception as error:  # a handler's: the calls beside it are given up
-                    raised.append(error)
-                    tasks.cancel_scope.cancel()
+            try:
+                if limiter is None:
+                    await self._run_one(call, tools, around)
+                else:
+                    async with limiter:
+                        await self._run_one(call, tools, around)
+            except BaseException as error:  # raised below as it is, and not in a group
+                raised.append(error)
+                if isinstance(error, anyio.get_cancelled_exc_class()):
+                    raise
+                tasks.cancel_scope.cancel()
 
         async with anyio.create_task_group() as tasks:
             for call in calls:
@@ -100,7 +106,7 @@ class ToolExecutor:
         if raised:
             raise raised[0]
 
-    async def _run_one(self, made: republic.ToolCall, tools: Mapping[str, Tool], around: Surroundings) -> Outcome:
+    async def _run_one(self, made: republic.ToolCall, tools: Mapping[str, Tool], around: Surroundings) -> None:
         tool = tools.get(made.name)
         name = made.name if tool is None else tool.name
         problem: Exception | None = None
@@ -111,11 +117,7 @@ class ToolExecutor:
             problem = error
         if tool is None:
             problem = UnknownToolError(name, [known.name for known in tools.values()])
-        result = await self.execute(tool, name, arguments, around, tool_call_id=made.id, problem=problem)
-        if result.result is None and result.error is not None:
-            text = error_text(result.error)
-            return Outcome(made, text, result.error, [text])
-        return Outcome(made, result.result, result.error, result_content(result.result, tool))
+        await self.execute(tool, name, arguments, around, tool_call_id=made.id, problem=problem)
 
     async def execute(
         self,
@@ -124,7 +126,7 @@ class ToolExecutor:
         arguments: dict[str, Any],
         around: Surroundings,
         *,
-        tool_call_id: str = "",
+        tool_call_id: str,
         problem: Exception | None = None,
     ) -> ToolCallResult:
         """One call with its events.
@@ -137,26 +139,16 @@ class ToolExecutor:
             tool_call_id: The call.
             problem: Why it cannot be made as it is; a hook may put a result in its place all the same.
         """
-        progress = around.progress
-        context = ToolContext(
-            tape=around.tape,
-            run_id=around.run_id,
-            tool_call_id=tool_call_id,
-            state=around.state,
-            command=around.command,
-            events=self._events,
-            on_progress=_hopping(tool, lambda data: progress(tool_call_id, name, data)),
-        )
         run_id, call_id, step = around.run_id, around.call_id, around.step
+        await _stop_if_ended(around)
+        context = _make_context(self._events, around, name, tool_call_id)
         call = ToolCall(run_id, name, arguments, context, tool_call_id, call_id, step)
         event = await self._events.emit(ToolCallStarted(state=around.state, call=call))
         call = _taken_call(event, call)
         if call.arguments is not arguments and tool is not None:
             problem = None  # new arguments: what was wrong with the old ones is over
+        result = ToolCallResult(run_id, name, call.arguments, None, None, 0, tool_call_id, call_id, step)
         started = perf_counter_ns()
-        result = ToolCallResult(
-            run_id, name, call.arguments, tool_call_id=tool_call_id, call_id=call_id, step=step
-        )
         decision = event.decision
         if decision is not None and decision.action == "deny":
             result.error = ToolDeniedError(decision.message or f"the call of tool {name!r} was denied")
@@ -165,53 +157,115 @@ class ToolExecutor:
         elif problem is not None or tool is None:
             result.error = problem or UnknownToolError(name)
         else:
-            await _call(tool, call, result)
+            await _stop_if_ended(around)
+            try:
+                await self._call(tool, call, result, around.begun)
+            finally:
+                context.on_progress = None  # what comes after the end of the call is dropped
         result.duration_ms = (perf_counter_ns() - started) // 1_000_000
-        await self._events.emit(ToolCallFinished(state=around.state, call=call, result=result))
+        try:
+            await self._events.emit(ToolCallFinished(state=around.state, call=call, result=result))
+        finally:  # what the tool did is done, whatever a handler says
+            around.settled(tool, result)
         return result
+
+    async def _call(self, tool: Tool, call: ToolCall, result: ToolCallResult, begun: set[str]) -> None:
+        """Run the tool; what it returns or raises goes into the result."""
+        try:
+            arguments = parse_arguments(tool, call.arguments)
+            if tool.timeout is None:
+                result.result = await self._handled(tool, arguments, call, begun)
+                return
+            with anyio.move_on_after(tool.timeout) as scope:
+                result.result = await self._handled(tool, arguments, call, begun)
+            if scope.cancelled_caught:
+                may_go_on = not tool.is_async and call.tool_call_id in begun
+                result.error = ToolTimeoutError(tool.name, tool.timeout, may_go_on=may_go_on)
+        except Exception as error:
+            result.error = error
+        except BaseException as error:
+            if not isinstance(error, anyio.get_cancelled_exc_class()):
+                raise
+            await _raise_if_cancelled(error)
+            result.error = ToolError(f"tool {tool.name!r} cancelled itself")
+
+    async def _handled(self, tool: Tool, arguments: Arguments, call: ToolCall, begun: set[str]) -> object:
+        if tool.is_async:
+            begun.add(call.tool_call_id)
+            returned = call_handler(tool, arguments, call.context)
+        else:
+
+            def in_thread() -> tuple[object]:  # a tuple, because trio takes no coroutine from a thread
+                begun.add(call.tool_call_id)
+                return (call_handler(tool, arguments, call.context),)
+
+            # a thread of its own: a plain function must not stop the event loop. It sees our context variables.
+            (returned,) = await anyio.to_thread.run_sync(in_thread, abandon_on_cancel=True, limiter=self._limiter())
+        return await returned if _is_awaitable(returned) else returned
+
+    def _limiter(self) -> anyio.CapacityLimiter:
+        limiter = self._threads.get()
+        if limiter is None:
+            limiter = anyio.CapacityLimiter(THREADS)
+            self._threads.set(limiter)
+        return limiter
+
+
+def _make_context(events: EventBus[Event], around: Surroundings, tool: str, tool_call_id: str) -> ToolContext:
+    progress, loop_thread = around.progress, threading.get_ident()
+
+    def tell(data: object) -> None:
+        if context.on_progress is not None:  # what comes after the end of the call is dropped
+            progress(tool_call_id, tool, data)
+
+    def on_progress(data: object) -> None:
+        if threading.get_ident() == loop_thread:
+            tell(data)
+        else:  # a plain function in its thread: the stream belongs to the event loop
+            anyio.from_thread.run_sync(tell, data)
+
+    context = ToolContext(
+        tape=around.tape,
+        run_id=around.run_id,
+        tool_call_id=tool_call_id,
+        state=around.state,
+        command=around.command,
+        events=events,
+        on_progress=on_progress,
+    )
+    return context
 
 
 def _taken_call(event: ToolCallStarted, made: ToolCall) -> ToolCall:
     """The call that the handlers left: only its arguments may differ."""
     call = event.call
-    if (call.tool, call.run_id) != (made.tool, made.run_id):
-        raise ValueError(
-            f"expected a call of tool {made.tool!r} in run {made.run_id!r}, got {call.tool!r} in {call.run_id!r} "
-            "- ToolCallStarted.call. Replace its arguments only."
-        )
+    if call is not made:
+        if (call.tool, call.run_id) != (made.tool, made.run_id):
+            raise ValueError(
+                f"expected a call of tool {made.tool!r} in run {made.run_id!r}, got {call.tool!r} in {call.run_id!r} "
+                "- ToolCallStarted.call. Replace its arguments only."
+            )
+        call = made.replace(arguments=call.arguments)
     decision = event.decision
     if decision is not None and decision.action == "proceed" and decision.arguments is not None:
         return call.replace(arguments=decision.arguments)
     return call
 
 
-async def _call(tool: Tool, call: ToolCall, result: ToolCallResult) -> None:
-    """Run the tool; what it returns or raises goes into the result."""
-    try:
-        arguments = parse_arguments(tool, call.arguments)
-        with anyio.move_on_after(tool.timeout) as scope:
-            result.result = await _handled(tool, arguments, call.context)
-        if scope.cancelled_caught and tool.timeout is not None:
-            result.error = ToolTimeoutError(tool.name, tool.timeout, may_go_on=not tool.is_async)
-    except Exception as error:
-        result.error = error
-    except anyio.get_cancelled_exc_class() as cancelled:
-        await anyio.lowlevel.checkpoint_if_cancelled()  # raises when it was us who were cancelled
-        result.error = RuntimeError(f"tool {tool.name!r} cancelled itself")
-        del cancelled
+def _is_awaitable(value: object) -> TypeIs[Awaitable[object]]:
+    return isinstance(value, Awaitable)
 
 
-async def _handled(tool: Tool, arguments: Arguments, context: ToolContext | None) -> object:
-    if not tool.is_async:
-        # a thread of its own: a plain function must not stop the event loop. It sees our context variables.
-        returned = await anyio.to_thread.run_sync(call_handler, tool, arguments, context, abandon_on_cancel=True)
-    else:
-        returned = call_handler(tool, arguments, context)
-    return await returned if isinstance(returned, Awaitable) else returned
+async def _stop_if_ended(around: Surroundings) -> None:
+    """Be cancelled now when the run has ended: nothing new starts."""
+    if around.ended():
+        await anyio.lowlevel.checkpoint()
 
 
-def _hopping(tool: Tool | None, progress: Callable[[object], None]) -> Callable[[object], None]:
-    """Progress of a tool that runs in a thread, handed over to the event loop."""
-    if tool is None or tool.is_async:
-        return progress
-    return lambda data: anyio.from_thread.run_sync(progress, data)
+async def _raise_if_cancelled(error: BaseException) -> None:
+    """Raise when it was us who were cancelled, and not the tool that says so of itself."""
+    await anyio.lowlevel.checkpoint_if_cancelled()
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from bub.bus import EventBus
 from bub.core.events import (
     AgentEvent,
     ChatFinished,
@@ -14,7 +15,6 @@ from bub.core.events import (
     StepFinished,
     StepStarted,
 )
-from bub.bus import EventBus
 from bub.messages import message_to_dict, republic, to_builtins
 from bub.tape.entry import ERROR, MESSAGE, SYSTEM, TOOL_CALL, TOOL_RESULT, TapeEntry
 

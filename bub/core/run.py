@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from time import perf_counter_ns
 from typing import Any, Final
 
-import anyio
-
 from bub.core.events import MessagesPending, RunFinished, RunStarted, RunStatus, StepFinished, StepStarted, StepStatus
+from bub.core.exchange import Exchange
 from bub.core.recorder import exchange_entries
-from bub.core.step import Exchange, RunParts, Step
+from bub.core.run_stream import RunEnded
+from bub.core.step import RunParts, Step
 from bub.errors import BubError, ModelError
 from bub.messages import republic
 from bub.prompt import UserContent
-from bub.streaming import StepEnded, StreamFailed, StreamState
-
-CLOSING_GRACE: Final = 30.0
-"""Seconds that the end of a run has for its events when the run is being cancelled."""
+from bub.streaming import StepEnded, StreamFailed, StreamState, Usage
+from bub.tape.entry import MESSAGE
 
 
 class Run:
@@ -40,26 +37,27 @@ class Run:
         self._metadata: Final = metadata
         self._steps = 0
         self._carried: list[list[UserContent]] = []
-        self._prompt_kept = prompt is None
+        self._complete = 0
         self._handed_off = False
+        self._usage: Usage | None = None
         self._failure: Exception | None = None
 
     async def produce(self) -> None:
         """Take the steps; the stream gets the events.
 
         Raises:
-            Exception: What ended the run; everything is recorded by then.
+            RunEnded: The run was ended before it was complete; everything is recorded by then.
+            Exception: What ended the run; the same holds.
         """
         started = perf_counter_ns()
-        error: BaseException | None = None
         try:
             await self._emit_started()
             await self._take_steps()
-        except BaseException as raised:
-            error = raised
+        except BaseException as error:
+            await self._parts.stream.finish(self._keep_prompt(), error)
+            await self._parts.stream.finish(self._emit_finished(error, started), error)
             raise
-        finally:
-            await self._after(error, self._finish(error, (perf_counter_ns() - started) // 1_000_000))
+        await self._parts.stream.finish(self._emit_finished(None, started))
 
     async def _emit_started(self) -> None:
         parts = self._parts
@@ -68,111 +66,153 @@ class Run:
                 state=parts.tape.context.state,
                 tape=parts.tape,
                 run_id=parts.run_id,
-                prompt=self._prompt or [],
+                prompt=list(self._prompt or ()),
                 model=parts.spec,
                 metadata=self._metadata,
             )
         )
 
     async def _take_steps(self) -> None:
-        prompt: Sequence[UserContent] | None = self._prompt
+        prompt: list[UserContent] | None = self._prompt
         while True:
+            if self._parts.stream.is_ending():
+                raise RunEnded
             self._steps += 1
             finished = await self._take_step(prompt)
             if finished.status == "auto_handoff":
-                prompt = self._prompt
+                prompt = self._prompt_again(prompt)
             elif finished.status == "continue":
-                prompt = None if finished.next_prompt is None else [finished.next_prompt]
+                prompt = [finished.next_prompt] if finished.next_prompt else None
             else:
                 return
 
-    async def _take_step(self, prompt: Sequence[UserContent] | None) -> StepFinished:
+    async def _take_step(self, prompt: list[UserContent] | None) -> StepFinished:
         """One step, with the events around it."""
         parts = self._parts
         started = perf_counter_ns()
         step = Step(parts, self._steps, self._carried)
-        finished = StepFinished(
-            state=parts.tape.context.state,
-            tape=parts.tape,
-            step=self._steps,
-            prompt=None if prompt is None else list(prompt),
-            stream=StreamState(),
-            status="ok",
-            elapsed_ms=0,
-            run_id=parts.run_id,
-        )
+        status: StepStatus = "ok"
         try:
             await parts.events.emit(
                 StepStarted(
-                    state=finished.state, tape=parts.tape, step=self._steps, prompt=finished.prompt, run_id=parts.run_id
+                    state=parts.tape.context.state,
+                    tape=parts.tape,
+                    step=self._steps,
+                    prompt=None if prompt is None else list(prompt),
+                    run_id=parts.run_id,
                 )
             )
-            exchange = await step.run(prompt, may_hand_off=not self._handed_off)
-            self._settle(step)
-            finished.status = await self._status_after(exchange)
+            exchange = await self._run_step(step, prompt)
+            status = await self._status_after(exchange)
         except BaseException as error:
-            self._settle(step)
-            finished.error = error if isinstance(error, Exception) else None
+            status = "error" if isinstance(error, Exception) else "cancelled"
             if step.overflowed:
-                await self._hand_off(error)
-                finished.status = "auto_handoff"
-            else:
-                finished.status = "cancelled" if finished.error is None else "error"
-                await self._after(error, self._end_step(finished, step, started))
+                await parts.stream.finish(self._hand_off(error), error)
+                status = "auto_handoff" if self._handed_off else status
+            finished = self._finished_step(step, prompt, status, started, error)
+            await parts.stream.finish(self._end_step(finished, step.text), error)
+            if status != "auto_handoff":
                 raise
-        await self._end_step(finished, step, started)
+            return finished
+        finished = self._finished_step(step, prompt, status, started, None)
+        await parts.stream.finish(self._end_step(finished, step.text))
         return finished
 
-    def _settle(self, step: Step) -> None:
-        """Note which user messages are on the tape now, and which still have to reach the model."""
-        self._carried = [] if step.recorded else step.taken
-        self._prompt_kept = self._prompt_kept or step.recorded
+    async def _run_step(self, step: Step, prompt: list[UserContent] | None) -> Exchange:
+        try:
+            exchange = await step.run(prompt, may_hand_off=not self._handed_off)
+        finally:
+            self._carried = [] if step.delivered else step.taken
+            if step.exchange is not None and step.exchange.usage is not None:
+                used = step.exchange.usage
+                self._usage = used if self._usage is None else self._usage + used
+        self._complete += 1
+        return exchange
 
     async def _status_after(self, exchange: Exchange) -> StepStatus:
         """Whether another step follows; takes the messages that came during this one."""
-        parts = self._parts
-        if self._max_steps is None:
+        stream, most = self._parts.stream, self._max_steps
+        if most is None:
             return "ok"
-        last = self._steps >= self._max_steps
         if exchange.calls:
-            if not last:
-                return "continue"
-            text = f"expected an answer within {self._max_steps} steps, got tool calls in the last one"
+            if self._steps < most:
+                return "cancelled" if stream.is_ending() else "continue"
+            text = f"expected an answer within {most} steps, got tool calls in the last one"
             self._failure = ModelError(text)
-            parts.stream.put_nowait(StreamFailed("model", text))
+            stream.put_nowait(StreamFailed("model", text))
             return "ok"
-        if last:
+        if self._steps >= most or stream.is_ending():
             return "ok"
+        await self._take_messages()
+        return "continue" if self._carried else "ok"
+
+    async def _take_messages(self) -> None:
+        parts = self._parts
         pending = MessagesPending(
             state=parts.tape.context.state, tape=parts.tape, step=self._steps, at="end", run_id=parts.run_id
         )
-        await parts.events.emit(pending)
-        self._carried = list(pending.messages)
-        return "continue" if self._carried else "ok"
+        try:
+            await parts.events.emit(pending)
+        finally:  # what a handler has taken from elsewhere must not be lost when the next one fails
+            self._carried = list(pending.messages)
 
     async def _hand_off(self, error: BaseException) -> None:
         """Start on an empty context, once in a run, because the request was too long for the model."""
-        self._handed_off = True
         facts = {"reason": "context_length", "error": str(error)}
         await self._parts.tape.handoff("auto_handoff", facts, run_id=self._parts.run_id)
+        self._handed_off = True
 
-    async def _end_step(self, finished: StepFinished, step: Step, started_ns: int) -> None:
+    def _prompt_again(self, prompt: list[UserContent] | None) -> list[UserContent] | None:
+        """The prompt of a step that is tried again on an empty context: what the run was asked comes first."""
+        if self._prompt is None or prompt is self._prompt:
+            return prompt
+        if prompt is None and not self._carried:
+            return self._prompt
+        self._carried.insert(0, self._prompt)
+        return prompt
+
+    def _finished_step(
+        self,
+        step: Step,
+        prompt: list[UserContent] | None,
+        status: StepStatus,
+        started_ns: int,
+        error: BaseException | None,
+    ) -> StepFinished:
         exchange = step.exchange
-        text, usage = ("", None) if exchange is None else (exchange.text, exchange.usage)
-        finished.elapsed_ms = (perf_counter_ns() - started_ns) // 1_000_000
-        finished.stream = StreamState(_as_bub_error(finished.error), usage)
+        told = error if isinstance(error, Exception) else None
+        return StepFinished(
+            state=self._parts.tape.context.state,
+            tape=self._parts.tape,
+            step=self._steps,
+            prompt=None if prompt is None else list(prompt),
+            stream=StreamState(_as_bub_error(told), None if exchange is None else exchange.usage),
+            status=status,
+            elapsed_ms=(perf_counter_ns() - started_ns) // 1_000_000,
+            error=told,
+            run_id=self._parts.run_id,
+        )
+
+    async def _end_step(self, finished: StepFinished, text: str) -> None:
         ok = finished.status in ("ok", "continue")
         self._parts.stream.put_nowait(StepEnded(finished.step, ok, text))
         await self._parts.events.emit(finished)
 
-    async def _finish(self, error: BaseException | None, elapsed_ms: int) -> None:
-        """Keep the prompt if no step did, and say that the run is over."""
+    async def _keep_prompt(self) -> None:
+        """Record what the user asked, when no step did: the tape itself knows best what is on it."""
+        tape, prompt = self._parts.tape, self._prompt
+        if self._complete or prompt is None:
+            return
+        kept = exchange_entries([republic.user(*prompt)], {"run_id": self._parts.run_id})
+        found = await tape.query(kinds=(MESSAGE,), run_id=self._parts.run_id)
+        if not any(entry.payload == kept[0].payload for entry in found):
+            await tape.append(*kept)
+
+    async def _emit_finished(self, error: BaseException | None, started_ns: int) -> None:
+        """Say that the run is over."""
         parts = self._parts
-        if not self._prompt_kept and self._prompt is not None:
-            kept = exchange_entries([republic.user(*self._prompt)], {"run_id": parts.run_id})
-            await parts.tape.append(*kept)
         told = error if isinstance(error, Exception) else self._failure
-        status: RunStatus = "cancelled" if error is not None and told is None else "ok" if told is None else "error"
+        status: RunStatus = "error" if told is not None else "ok" if error is None else "cancelled"
         await parts.events.emit(
             RunFinished(
                 state=parts.tape.context.state,
@@ -180,22 +220,12 @@ class Run:
                 run_id=parts.run_id,
                 status=status,
                 steps=self._steps,
-                elapsed_ms=elapsed_ms,
+                elapsed_ms=(perf_counter_ns() - started_ns) // 1_000_000,
                 error=told,
-                usage=parts.stream.usage,
-                undelivered=self._carried,
+                usage=self._usage,
+                undelivered=[content for content in self._carried if content is not self._prompt],
             )
         )
-
-    async def _after(self, error: BaseException | None, ending: Coroutine[Any, Any, None]) -> None:
-        """Await what has to happen at an end, shielded; where an error ended it, a second one becomes a note of that."""
-        with anyio.move_on_after(CLOSING_GRACE, shield=True):
-            try:
-                await ending
-            except Exception as second:
-                if error is None:
-                    raise
-                error.add_note(f"then a handler failed too: {type(second).__qualname__}: {second}")
 
 
 def _as_bub_error(error: Exception | None) -> BubError | None:

@@ -2,47 +2,66 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Any, Final, Self
 
 import anyio
-from typing_extensions import Self
+import anyio.lowlevel
 
 from bub.errors import BubError, ModelError
 from bub.streaming import StreamEvent, StreamFailed, Usage, UsageReported
 
+logger: Final = logging.getLogger(__name__)
+
 BUFFER: Final = 64
 """How many events wait for the reader before the producer does."""
+
+ENDING_GRACE: Final = 5.0
+"""Seconds that each handler, record or store may take once a run is being ended."""
+
+_inside: ContextVar[tuple[RunStream, ...]] = ContextVar("bub_runs_of_this_task", default=())
+"""The runs that the present task works for: one that waited for the end of its own run would wait forever."""
+
+
+class RunEnded(BaseException):
+    """The run was closed, or the task group that it lives in was cancelled; never seen outside a run."""
 
 
 class RunStream:
     """The reader's end of a run; an `AsyncStreamEvents`.
 
-    The producer runs ahead of the reader by a few events, but whatever has an effect (a model call, a tool) starts only
-    when the reader has taken all events before it and asks for the next. So leaving the loop, or closing the stream,
-    before an effect prevents it.
+    The producer runs ahead of the reader by a few events, but whatever has an effect (a model call, a tool, a command,
+    the end of an answer) happens only when the reader has taken all events before it and asks for the next. So leaving
+    the loop, or closing the stream, before an effect prevents it.
 
     Attributes:
         error: What went wrong so far.
         usage: The sum of what was reported so far.
+        under_way: What is cancelled when the run is ended; None between two works.
 
     Concurrency:
         One reader at a time. `aclose` may come from any task, twice, during another task's `__anext__`, and before the
-        first event; each call returns when the run has ended and everything is recorded.
+        first event; each call returns when the run has ended and everything is recorded. A tool or handler of the run
+        may call it too: then it returns at once, and the run ends as soon as the caller waits for something.
     """
 
     def __init__(self) -> None:
         self.error: BubError | None = None
         self.usage: Usage | None = None
-        self._events: deque[StreamEvent] = deque()
-        self._scope: Final = anyio.CancelScope()
-        self._finished: Final = anyio.Event()
+        self.under_way: anyio.CancelScope | None = None
+        self._ending = False
+        self._events: Final[deque[StreamEvent]] = deque()
         self._readable: anyio.Event | None = None
         self._taken: anyio.Event | None = None
-        self._raised: Exception | None = None
+        self._finished: anyio.Event | None = None
+        self._life: anyio.CancelScope | None = None
+        self._raised: BaseException | None = None
         self._started = False
-        self._ended = False
+        self._done = False
         self._closed = False
 
     # -------------------------------------------------------------------------------------------------- reading
@@ -58,21 +77,25 @@ class RunStream:
             RuntimeError: Another task is waiting for the next event.
             Exception: What ended the run, once, after the events before it.
         """
-        while not self._events:
-            if self._ended or self._closed:
-                raised, self._raised = self._raised, None
-                raise raised if raised is not None and not self._closed else StopAsyncIteration
+        events = self._events
+        while not events:
+            if self._closed:
+                raise StopAsyncIteration
+            if self._done:
+                self.raise_once()
+                raise StopAsyncIteration
             if self._readable is not None:
                 raise RuntimeError("expected one reader, got a second __anext__ during the first - stream of a run")
             self._readable = anyio.Event()
-            self._wake_producer()
+            if self._taken is not None:
+                self._taken.set()
             try:
                 await self._readable.wait()
             finally:
                 self._readable = None
-        event = self._events.popleft()
-        if self._taken is not None and len(self._events) <= BUFFER // 2:
-            self._wake_producer()
+        event = events.popleft()
+        if self._taken is not None and len(events) == BUFFER // 2:
+            self._taken.set()
         return event
 
     async def aclose(self) -> None:
@@ -83,11 +106,28 @@ class RunStream:
         """
         self._closed = True
         self._events.clear()
-        self._wake_reader()
-        self._scope.cancel()
-        if self._started:
+        if self._readable is not None:
+            self._readable.set()
+        self.end()
+        if self._started and not self._done and self not in _inside.get():
             with anyio.CancelScope(shield=True):
-                await self._finished.wait()
+                await self._wait_for_end()
+
+    def raise_once(self, *, fatal: bool = False) -> None:
+        """Raise what ended the run, unless it was raised already.
+
+        Args:
+            fatal: Only what is no ordinary exception, such as a KeyboardInterrupt.
+        """
+        raised = self._raised
+        if raised is not None and not (fatal and isinstance(raised, Exception)):
+            self._raised = None
+            raise raised
+
+    async def _wait_for_end(self) -> None:
+        if not self._done:
+            self._finished = self._finished or anyio.Event()
+            await self._finished.wait()
 
     # ------------------------------------------------------------------------------------------------ producing
 
@@ -101,33 +141,21 @@ class RunStream:
             self.error = error = ModelError(event.message)
             error.kind = event.kind
         self._events.append(event)
-        self._wake_reader()
+        if self._readable is not None:
+            self._readable.set()
 
     async def put(self, event: StreamEvent) -> None:
         """Hand an event to the reader; waits while too many are waiting."""
         self.put_nowait(event)
-        while len(self._events) >= BUFFER and not self._closed:
+        while len(self._events) >= BUFFER:
             await self._wait_for_reader()
 
     async def wanted(self) -> None:
         """Wait until the reader has taken everything and asks for more."""
         while self._events or self._readable is None or self._readable.is_set():
             await self._wait_for_reader()
-
-    async def produce(self, producer: Callable[[], Awaitable[None]]) -> None:
-        """Run the producer to its end; its exception goes to the reader."""
-        self._started = True
-        try:
-            with self._scope:
-                await producer()
-        except Exception as raised:
-            self._raised = raised
-            if isinstance(raised, BubError):
-                self.error = raised
-        finally:
-            self._ended = True
-            self._wake_reader()
-            self._finished.set()
+        if self._ending:
+            await anyio.lowlevel.checkpoint()
 
     async def _wait_for_reader(self) -> None:
         self._taken = anyio.Event()
@@ -136,10 +164,116 @@ class RunStream:
         finally:
             self._taken = None
 
-    def _wake_reader(self) -> None:
-        if self._readable is not None:
-            self._readable.set()
+    # --------------------------------------------------------------------------------------- the life of the run
 
-    def _wake_producer(self) -> None:
-        if self._taken is not None:
-            self._taken.set()
+    def start(self) -> None:
+        """Note that `produce` is going to be called, so that who closes the stream waits for it."""
+        self._started = True
+
+    async def produce(self, producer: Callable[[], Awaitable[None]]) -> None:
+        """Run the producer to its end; what it raises goes to the reader.
+
+        The producer is shielded: it is cancelled only while it is in `work`, so that what has to happen at an end
+        does happen. That has `ENDING_GRACE` seconds.
+        """
+        _inside.set((*_inside.get(), self))
+        self._started = True
+        try:
+            with anyio.CancelScope(shield=True) as life:
+                self._life = life
+                if self._ending:
+                    self._limit()
+                await producer()
+            if life.cancelled_caught:
+                logger.warning("run.ending_cut", extra={"grace": ENDING_GRACE})
+        except RunEnded:
+            pass
+        except Exception as raised:
+            self._raised = raised
+            if isinstance(raised, BubError):
+                self.error = raised
+        except BaseException as raised:  # KeyboardInterrupt and the like: to the reader, and through it to the program
+            self._raised = None if isinstance(raised, anyio.get_cancelled_exc_class()) else raised
+        finally:
+            self._done = True
+            for waiting in (self._readable, self._finished):
+                if waiting is not None:
+                    waiting.set()
+
+    def work(self) -> Work:
+        """A block that is cancelled when the run is ended; it then raises `RunEnded`."""
+        return Work(self)
+
+    def is_ending(self) -> bool:
+        """Whether nothing new may start."""
+        return self._ending
+
+    def end(self) -> None:
+        """Let nothing new start, cancel the work under way, and bound the time of what has to happen at the end."""
+        if not self._ending:
+            self._ending = True
+            if self.under_way is not None:
+                self.under_way.cancel()
+            self._limit()
+
+    async def watch(self) -> None:
+        """End the run when the task group that it lives in is cancelled."""
+        try:
+            await self._wait_for_end()
+        except BaseException:
+            self.end()
+            raise
+
+    async def finish(self, ending: Coroutine[Any, Any, None], error: BaseException | None = None) -> None:
+        """Await what has to happen although the run ends, or has failed.
+
+        Args:
+            ending: What has to happen.
+            error: Why the run ends; what goes wrong now becomes a note of it.
+
+        Raises:
+            Exception: What `ending` raised, when there is no error yet.
+        """
+        if error is None and not self._ending:
+            await ending
+            return
+        try:
+            with anyio.move_on_after(ENDING_GRACE, shield=True) as scope:
+                await ending
+            if scope.cancelled_caught:
+                logger.warning("run.ending_cut", extra={"grace": ENDING_GRACE})
+        except Exception as second:
+            if error is None:
+                raise
+            if isinstance(error, Exception):
+                error.add_note(f"then this failed too: {type(second).__qualname__}: {second}")
+            else:
+                logger.error("run.ending_failed", exc_info=second)
+
+    def _limit(self) -> None:
+        if self._life is not None:
+            self._life.deadline = anyio.current_time() + ENDING_GRACE
+
+
+class Work:
+    """See `RunStream.work`."""
+
+    __slots__ = ("_scope", "_stream")
+
+    def __init__(self, stream: RunStream) -> None:
+        self._stream: Final = stream
+        self._scope: Final = anyio.CancelScope()
+
+    def __enter__(self) -> None:
+        self._stream.under_way = self._scope
+        self._scope.__enter__()
+        if self._stream.is_ending():
+            self._scope.cancel()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stream.under_way = None
+        swallowed = self._scope.__exit__(kind, error, trace)
+        if error is not None and swallowed:
+            raise RunEnded from None

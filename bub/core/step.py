@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from time import perf_counter_ns
 from typing import Any, Final, Protocol
 
-import anyio
 import msgspec
 
 from bub.bus import EventBus
@@ -20,14 +18,16 @@ from bub.core.events import (
     LLMCallResult,
     LLMCallStarted,
     MessagesPending,
+    ToolCallResult,
 )
-from bub.core.executor import INTERRUPTED, Outcome, Surroundings, ToolExecutor
+from bub.core.exchange import Exchange, outcome_of, plain_call, shown_arguments, with_distinct_ids
+from bub.core.executor import Surroundings, ToolExecutor
 from bub.core.run_stream import RunStream
 from bub.core.system_prompt import PromptContext, SystemPrompt, anchor_section
 from bub.core.tools import Tool, by_model_name
 from bub.errors import ModelError
 from bub.messages import republic, to_builtins
-from bub.model import AnswerCompleted, ModelClient
+from bub.model import AnswerCompleted, ModelClient, ModelEvent
 from bub.prompt import UserContent
 from bub.streaming import (
     ReasoningDelta,
@@ -35,13 +35,9 @@ from bub.streaming import (
     ToolCallRequested,
     ToolProgress,
     ToolReturned,
-    Usage,
     UsageReported,
 )
 from bub.tape.store_tape import StoreTape
-
-RECORD_GRACE: Final = 30.0
-"""Seconds that the record of an exchange may take when the run is being cancelled."""
 
 
 class PrepareTools(Protocol):
@@ -59,52 +55,13 @@ class RunParts(msgspec.Struct, kw_only=True, frozen=True):
     tape: StoreTape
     client: ModelClient
     spec: str
-    options: Mapping[str, Any]
+    options: Mapping[str, Any]  # Any: the provider's own options
     events: EventBus[AgentEvent]
     stream: RunStream
     executor: ToolExecutor
     system_prompt: SystemPrompt
     prepare_tools: PrepareTools
-    builtin_tools: Sequence[Any]
-
-
-class Exchange:
-    """What one step adds to the conversation, as far as it has come.
-
-    Attributes:
-        sent: The user's messages of this step.
-        answer: The whole answer of the model.
-        text: Its text so far.
-        calls: The tool calls that it asks for.
-        outcomes: What came of them so far.
-        requested: Whether the step got as far as a request.
-        usage: What the model call used.
-    """
-
-    def __init__(self, sent: Sequence[Sequence[UserContent]]) -> None:
-        self.sent: Final = [republic.user(*content) for content in sent]
-        self.answer: republic.Message | None = None
-        self.text = ""
-        self.calls: Sequence[republic.ToolCall] = ()
-        self.outcomes: list[Outcome] = []
-        self.requested = False
-        self.usage: Usage | None = None
-
-    def messages(self) -> list[republic.Message]:
-        """The messages; every call has an answer, also one that was interrupted."""
-        messages = [*self.sent]
-        if self.answer is not None:
-            messages.append(self.answer)
-        elif self.text:
-            messages.append(republic.assistant(self.text))
-        done = {outcome.call.id: outcome for outcome in self.outcomes}
-        for call in self.calls:
-            outcome = done.get(call.id)
-            if outcome is None:
-                messages.append(republic.tool(call, INTERRUPTED, is_error=True))
-            else:
-                messages.append(republic.tool(call, *outcome.content, is_error=outcome.error is not None))
-        return messages
+    builtin_tools: Sequence[republic.tools.BuiltinTool]
 
 
 class Step:
@@ -118,19 +75,24 @@ class Step:
     Attributes:
         taken: The user messages beside the prompt that the step is to bring to the model.
         exchange: What it adds to the conversation; None before there is anything.
-        recorded: Whether that is on the tape.
+        delivered: Whether the model has read the messages.
         overflowed: Whether the request was too long for the model, and may be tried again on a shorter context.
     """
 
     def __init__(self, parts: RunParts, number: int, carried: Sequence[list[UserContent]]) -> None:
-        self.taken = list(carried)
+        self.taken: Final = list(carried)
         self.exchange: Exchange | None = None
-        self.recorded = False
+        self.delivered = False
         self.overflowed = False
         self._parts: Final = parts
         self._number: Final = number
-        self._call_id: Final = uuid.uuid4().hex
+        self._call_id: Final = f"{parts.run_id}.{number}"
         self._state: Final = parts.tape.context.state
+
+    @property
+    def text(self) -> str:
+        """What the model has said so far."""
+        return "" if self.exchange is None else self.exchange.text
 
     async def run(self, prompt: Sequence[UserContent] | None, *, may_hand_off: bool) -> Exchange:
         """Ask the model, run the tools, record the exchange.
@@ -144,27 +106,29 @@ class Step:
             The exchange; it asks for another step when it has tool calls.
 
         Raises:
-            Exception: What ended the step; as much of the exchange as there was is recorded.
-
-        Cancellation:
-            As much of the exchange as there was is recorded: shielded, for at most `RECORD_GRACE` seconds.
+            RunEnded: The run was ended meanwhile; as much of the exchange as there was is recorded.
+            Exception: What ended the step; the same holds.
         """
         parts = self._parts
         pending = MessagesPending(
             state=self._state, tape=parts.tape, step=self._number, at="start", run_id=parts.run_id
         )
-        await parts.events.emit(pending)
-        self.taken += pending.messages
-        self.exchange = exchange = Exchange([*self.taken, *([] if prompt is None else [prompt])])
         try:
-            await self._converse(exchange, prompt)
+            await parts.events.emit(pending)
+        finally:  # what a handler has taken from elsewhere must not be lost when the next one fails
+            self.taken.extend(pending.messages)
+        self.exchange = exchange = Exchange(self.taken, prompt)
+        try:
+            with parts.stream.work():
+                await self._converse(exchange, prompt)
         except BaseException as error:
-            self.overflowed = may_hand_off and not exchange.text and _is_overflow(error)
+            self.delivered = exchange.answered
+            self.overflowed = may_hand_off and not exchange.answered and _is_overflow(error)
             if exchange.requested:
-                await self._record_broken(exchange, error)
+                await parts.stream.finish(self._record_broken(exchange, error), error)
             raise
-        await self._record(exchange.messages(), "complete", None)
-        self.recorded = True
+        self.delivered = True
+        await parts.stream.finish(self._record(exchange, exchange.messages(), "complete", None))
         return exchange
 
     async def _converse(self, exchange: Exchange, prompt: Sequence[UserContent] | None) -> None:
@@ -174,34 +138,41 @@ class Step:
         started = LLMCallStarted(state=self._state, tape=parts.tape, request=request)
         exchange.requested = True
         await parts.events.emit(started)
+        exchange.model = started.request.model
         if started.decision is not None:
             exchange.answer = republic.assistant(started.decision.text)
             await parts.stream.put(TextDelta(started.decision.text))
             return
         await parts.stream.wanted()
         await self._call_model(exchange, started.request, tools)
-        if exchange.calls:
+        if exchange.calls:  # the reader has seen that they are asked for
             await self._run_tools(exchange, tools)
 
     async def _request(
         self, exchange: Exchange, prompt: Sequence[UserContent] | None, tools: Mapping[str, Tool]
     ) -> LLMCallRequest:
         parts = self._parts
-        context = PromptContext(
-            tape=parts.tape, tools=tuple(tools.values()), prompt=prompt, model=parts.spec, state=self._state
-        )
-        system = await parts.system_prompt.render(context)
-        messages = await parts.tape.read_messages()
-        handed = anchor_section(await parts.tape.newest_anchor())
-        text = "\n\n".join(part for part in (system, handed) if part)
+        tape = parts.tape
+        offered = tuple(tools.values())
+        system = ""
+        if parts.system_prompt.sections:
+            system = await parts.system_prompt.render(
+                PromptContext(tape=tape, tools=offered, prompt=prompt, model=parts.spec, state=self._state)
+            )
+        messages = await tape.read_messages()
+        if system != (await tape.newest_system() or ""):
+            exchange.system = system
+        handed = anchor_section(await tape.newest_anchor())
+        text = f"{system}\n\n{handed}" if system and handed else system or handed
         if text:
             messages.insert(0, republic.system(text))
         messages += exchange.sent
+        exchange.model = parts.spec
         return LLMCallRequest(
             run_id=parts.run_id,
             model=parts.spec,
             messages=messages,
-            tool_names=tuple(tool.name for tool in tools.values()),
+            tool_names=tuple([tool.name for tool in offered]),
             max_tokens=parts.options.get("max_tokens", parts.client.max_tokens),
             call_id=self._call_id,
             step=self._number,
@@ -210,35 +181,56 @@ class Step:
     async def _call_model(self, exchange: Exchange, request: LLMCallRequest, tools: Mapping[str, Tool]) -> None:
         """Ask the model; an ordinary error is told to the handlers before it goes on."""
         started = perf_counter_ns()
+        options = self._options(request, tools)
         try:
-            await self._read_answer(exchange, request, tools)
+            opened = self._parts.client.open_stream(request.messages, spec=request.model, options=options)
+            async with opened as events:
+                await self._read_answer(exchange, events)
+            if exchange.answer is None:
+                raise ModelError(f"expected a whole answer, got one that broke off - model {request.model}")
         except Exception as error:
             await self._tell(exchange, request, _elapsed(started), error)
             raise
         elapsed = _elapsed(started)
-        if exchange.usage is not None:
-            await self._parts.stream.put(UsageReported(exchange.usage, elapsed))
+        await self._show_rest(exchange, elapsed, tools)
         await self._tell(exchange, request, elapsed, None)
 
-    async def _read_answer(self, exchange: Exchange, request: LLMCallRequest, tools: Mapping[str, Tool]) -> None:
-        parts = self._parts
-        opened = parts.client.open_stream(request.messages, spec=request.model, options=self._options(request, tools))
-        async with opened as events:
+    async def _show_rest(self, exchange: Exchange, elapsed_ms: int, tools: Mapping[str, Tool]) -> None:
+        """What comes with the end of an answer; nothing else happens until the reader has seen all of it."""
+        stream = self._parts.stream
+        if exchange.usage is not None:
+            stream.put_nowait(UsageReported(exchange.usage, elapsed_ms))
+        for call in exchange.calls:
+            tool = tools.get(call.name)
+            name = call.name if tool is None else tool.name
+            stream.put_nowait(ToolCallRequested(call.id, name, shown_arguments(call)))
+        await stream.wanted()
+
+    async def _read_answer(self, exchange: Exchange, events: AsyncIterator[ModelEvent]) -> None:
+        stream = self._parts.stream
+        try:
             async for event in events:
                 match event:
                     case TextDelta(text):
                         exchange.text += text
-                        await parts.stream.put(event)
+                        await stream.put(event)
                     case ReasoningDelta():
-                        await parts.stream.put(event)
+                        await stream.put(event)
                     case UsageReported(usage):
                         exchange.usage = usage if exchange.usage is None else exchange.usage + usage
                     case AnswerCompleted(message):
-                        exchange.answer, exchange.calls = with_distinct_ids(message)
+                        exchange.answer = answer = with_distinct_ids(message)
+                        exchange.calls = answer.tool_calls
+        except BaseException:  # a generator that nobody closes would be closed later, in another task
+            close = getattr(events, "aclose", None)
+            if close is not None:
+                await close()
+            raise
 
     def _options(self, request: LLMCallRequest, tools: Mapping[str, Tool]) -> dict[str, Any]:
         """The provider's options: those of the run, the bound of the request, and the tools it may call."""
         options = {**self._parts.options}
+        options.pop("max_tokens", None)
         if request.max_tokens is not None:
             options["max_tokens"] = request.max_tokens
         offered = [republic.Tool(name, tool.description, tool.parameters) for name, tool in tools.items()]
@@ -252,7 +244,7 @@ class Step:
         result = LLMCallResult(
             run_id=self._parts.run_id,
             text=exchange.text or None,
-            tool_calls=[_plain_call(call) for call in exchange.calls],
+            tool_calls=[plain_call(call) for call in exchange.calls],
             usage=None if exchange.usage is None else to_builtins(exchange.usage),
             error=error,
             duration_ms=elapsed_ms,
@@ -263,11 +255,17 @@ class Step:
         await self._parts.events.emit(finished)
 
     async def _run_tools(self, exchange: Exchange, tools: Mapping[str, Tool]) -> None:
-        """The calls of the answer; nothing starts before the reader has seen that they are asked for."""
+        """The calls of the answer."""
         parts = self._parts
-        for call in exchange.calls:
-            await parts.stream.put(ToolCallRequested(call.id, _tool_name(call, tools), shown_arguments(call)))
-        await parts.stream.wanted()
+        stream = parts.stream
+
+        def settled(tool: Tool | None, result: ToolCallResult) -> None:
+            exchange.outcomes[result.tool_call_id] = outcome = outcome_of(result, tool)
+            stream.put_nowait(ToolReturned(result.tool_call_id, result.tool, outcome.result, outcome.is_error))
+
+        def progress(tool_call_id: str, tool: str, data: object) -> None:
+            stream.put_nowait(ToolProgress(tool_call_id, tool, data))
+
         around = Surroundings(
             run_id=parts.run_id,
             call_id=self._call_id,
@@ -275,18 +273,15 @@ class Step:
             tape=parts.tape,
             state=self._state,
             command=False,
-            progress=lambda call_id, tool, data: parts.stream.put_nowait(ToolProgress(call_id, tool, data)),
+            ended=stream.is_ending,
+            begun=exchange.begun,
+            settled=settled,
+            progress=progress,
         )
-        try:
-            await parts.executor.run(exchange.calls, tools, around, exchange.outcomes)
-        finally:
-            for outcome in exchange.outcomes:
-                failed = outcome.error is not None
-                name = _tool_name(outcome.call, tools)
-                parts.stream.put_nowait(ToolReturned(outcome.call.id, name, outcome.result, failed))
+        await parts.executor.run(exchange.calls, tools, around)
 
     async def _record(
-        self, messages: list[republic.Message], outcome: ChatOutcome, error: Exception | None
+        self, exchange: Exchange, messages: list[republic.Message], outcome: ChatOutcome, error: Exception | None
     ) -> None:
         await self._parts.events.emit(
             ChatFinished(
@@ -295,7 +290,7 @@ class Step:
                 run_id=self._parts.run_id,
                 call_id=self._call_id,
                 step=self._number,
-                model=self._parts.spec,
+                model=exchange.model,
                 messages=messages,
                 outcome=outcome,
                 error=error,
@@ -303,55 +298,16 @@ class Step:
         )
 
     async def _record_broken(self, exchange: Exchange, error: BaseException) -> None:
-        """Record what there is of an exchange that broke off; an error of the recording becomes a note."""
+        """Record what there is of an exchange that broke off."""
         told = error if isinstance(error, Exception) else None
-        partial = bool(exchange.text) or exchange.answer is not None or told is None
+        outcome: ChatOutcome = "partial" if exchange.answered or told is None else "failed"
         messages = [] if self.overflowed else exchange.messages()
-        with anyio.move_on_after(RECORD_GRACE, shield=True):
-            try:
-                await self._record(messages, "partial" if partial else "failed", told)
-                self.recorded = not self.overflowed
-            except Exception as raised:
-                error.add_note(f"the exchange could not be recorded: {type(raised).__qualname__}: {raised}")
+        await self._record(exchange, messages, outcome, told)
 
 
 def _is_overflow(error: BaseException) -> bool:
     """Told by the kind that the model client gave the error, never by its text."""
     return isinstance(error, ModelError) and error.kind == "context_length"
-
-
-def with_distinct_ids(message: republic.Message) -> tuple[republic.Message, Sequence[republic.ToolCall]]:
-    """An answer whose tool calls each have an id of their own: a second one with the same id gets a new one."""
-    calls = message.tool_calls
-    seen: set[str] = set()
-    fresh: list[republic.ToolCall] = []
-    for call in calls:
-        if not call.id or call.id in seen:
-            call = republic.ToolCall(uuid.uuid4().hex, call.name, call.arguments, call.metadata)
-        seen.add(call.id)
-        fresh.append(call)
-    if all(one is other for one, other in zip(calls, fresh, strict=True)):
-        return message, calls
-    made = tuple(fresh)
-    return republic.Message(message.role, message.parts, tool_calls=made), made
-
-
-def shown_arguments(call: republic.ToolCall) -> dict[str, Any]:
-    """The arguments as a reader of the stream sees them; none when the model wrote something else than an object."""
-    try:
-        arguments: object = call.args
-    except ValueError:
-        return {}
-    return arguments if isinstance(arguments, dict) else {}
-
-
-def _plain_call(call: republic.ToolCall) -> dict[str, Any]:
-    return {"id": call.id, "name": call.name, "arguments": call.arguments}
-
-
-def _tool_name(call: republic.ToolCall, tools: Mapping[str, Tool]) -> str:
-    tool = tools.get(call.name)
-    return call.name if tool is None else tool.name
 
 
 def _elapsed(started_ns: int) -> int:

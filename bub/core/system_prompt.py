@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
 import msgspec
 
 from bub.core.tools import Tool
+from bub.errors import ConfigError
 from bub.prompt import UserContent
 from bub.tape.tape import AnchorSummary, Tape
 from bub.turn import TurnState
@@ -32,7 +33,7 @@ class PromptContext(msgspec.Struct, frozen=True, kw_only=True):
     state: TurnState
 
 
-PromptSection: TypeAlias = str | Callable[[PromptContext], str | None | Awaitable[str | None]]
+PromptSection: TypeAlias = str | Callable[[PromptContext], str | Awaitable[str | None] | None]
 """A text, or a function that makes one for a step; None and blank text leave the section out."""
 
 
@@ -44,16 +45,24 @@ class SystemPrompt:
     """
 
     def __init__(self, sections: Iterable[PromptSection] = ()) -> None:
-        self._sections: list[PromptSection] = [sections] if isinstance(sections, str) else list(sections)
+        self._sections: list[PromptSection] = list(sections)
 
     @classmethod
     def of(cls, value: SystemPrompt | PromptSection | Iterable[PromptSection]) -> SystemPrompt:
-        """A system prompt of one section or several; a copy of another system prompt."""
+        """A system prompt of one section or several; a copy of another system prompt.
+
+        Raises:
+            ConfigError: It is neither.
+        """
         if isinstance(value, SystemPrompt):
             return cls(value._sections)
-        if isinstance(value, str) or callable(value):
+        if _is_section(value):
             return cls([value])
-        return cls(value)
+        if _is_several(value):
+            return cls(value)
+        raise ConfigError(
+            f"expected text, a function or several of them, got {type(value).__qualname__} - system_prompt"
+        )
 
     @property
     def sections(self) -> tuple[PromptSection, ...]:
@@ -78,6 +87,14 @@ class SystemPrompt:
             if text is not None and text.strip():
                 texts.append(text)
         return "\n\n".join(texts)
+
+
+def _is_section(value: object) -> TypeGuard[PromptSection]:
+    return isinstance(value, str) or callable(value)
+
+
+def _is_several(value: object) -> TypeGuard[Iterable[PromptSection]]:
+    return isinstance(value, Iterable)
 
 
 def anchor_section(anchor: AnchorSummary | None) -> str:

@@ -15,10 +15,18 @@ def as_async_store(store: TapeStore | AsyncTapeStore) -> AsyncTapeStore:
 
 
 class SyncStoreAdapter:
-    """Awaits nothing: each call runs the synchronous store inline, so it takes effect before anything else runs.
+    """Awaits nothing: each call runs the synchronous store inline, on the event loop.
+
+    So a call takes effect before anything else runs, and calls reach the store one at a time, from one thread. While a
+    call lasts, no other task goes on: a run calls its store when it begins and when it ends, as it works on a fork in
+    between. A store whose calls may take long, over a network or through large files, should be an `AsyncTapeStore`
+    that moves the work to a thread of its own.
 
     Args:
-        store: A store whose calls are short, such as one in memory.
+        store: The store. What it does with calls during an open transaction is up to it.
+
+    Concurrency:
+        As the store, which sees the calls of all tasks in one thread, one after the other.
     """
 
     def __init__(self, store: TapeStore) -> None:
@@ -32,8 +40,14 @@ class SyncStoreAdapter:
 
     async def fetch(self, query: TapeQuery, /) -> AsyncIterator[TapeEntry]:
         """The entries that a query asks for."""
-        for entry in self._store.fetch(query):
-            yield entry
+        found = self._store.fetch(query)
+        try:
+            for entry in found:
+                yield entry
+        finally:
+            close = getattr(found, "close", None)
+            if close is not None:  # a generator, left half-way
+                close()
 
     async def list(
         self, *, prefix: str = "", after: str | None = None, limit: int | None = None

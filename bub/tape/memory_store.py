@@ -2,85 +2,154 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from msgspec import structs
+from typing_extensions import override
 
 from bub.errors import TapeError
 from bub.tape.entry import TapeEntry
-from bub.tape.selection import last_anchor_place, selected
+from bub.tape.keeping import kept_entries
+from bub.tape.selection import changed_meanwhile, last_anchor_place, selected, unexpected_last_id
 from bub.tape.store import TapeQuery, TapeRecord, TapeStore
 
 _Entries: TypeAlias = list[TapeEntry]  # inside the class, `list` is the method
-_Tapes: TypeAlias = dict[str, _Entries]
 
 
 class MemoryTapeStore:
     """A `TapeStore` in memory.
 
+    An entry is copied when it is appended, its values with their types; `fetch` gives out the copy itself, which is not
+    to be changed. A value that cannot be copied is refused.
+
+    A transaction that ends after somebody else changed a tape that it changed too is a `TapeConflictError`, and
+    changes nothing.
+
     Concurrency:
-        For one thread at a time.
+        For one thread at a time. Tasks may overlap, also one that holds a transaction with another that appends.
     """
 
     def __init__(self) -> None:
-        self._tapes: _Tapes = {}
+        self._tapes: Final[dict[str, _Entries]] = {}
 
     def append(
         self, tape: str, entries: Sequence[TapeEntry], /, *, expected_last_id: int | None = None
     ) -> Sequence[int]:
         """Add entries; see `TapeStore.append`."""
-        held = self._tapes.get(tape, [])
+        held = self._read(tape)
         last = held[-1].id if held else 0
         if expected_last_id is not None and expected_last_id != last:
-            raise TapeError(f"expected last id {expected_last_id}, got {last} - tape {tape!r}")
-        if not entries:
-            return ()
-        stored = [structs.replace(entry, id=place) for place, entry in enumerate(entries, last + 1)]
-        held.extend(stored)
-        self._tapes[tape] = held
-        return range(last + 1, last + 1 + len(stored))
+            raise unexpected_last_id(tape, expected_last_id, last)
+        kept = kept_entries(tape, entries, last + 1)
+        if kept:
+            self._write(tape).extend(kept)
+        return range(last + 1, last + 1 + len(kept))
 
     def fetch(self, query: TapeQuery, /) -> Iterator[TapeEntry]:
         """The entries that a query asks for; see `TapeStore.fetch`."""
-        return selected(self._tapes.get(query.tape, ()), query)
+        return selected(self._read(query.tape), query)
 
     def list(self, *, prefix: str = "", after: str | None = None, limit: int | None = None) -> Sequence[TapeRecord]:
         """One page of the tapes; see `TapeStore.list`."""
-        names = (name for name in sorted(self._tapes) if name.startswith(prefix) and (after is None or name > after))
-        return [_record(name, self._tapes[name]) for name in islice(names, limit)]
+        names = (name for name in sorted(self._names()) if name.startswith(prefix) and (after is None or name > after))
+        return [tape_record(name, self._read(name)) for name in islice(names, limit)]
 
     def reset(self, tape: str, /) -> None:
         """Remove every entry of a tape."""
-        self._tapes.pop(tape, None)
+        if self._read(tape):
+            self._put(tape, [])
 
     def archive(self, tape: str, /) -> str:
         """Move all entries of a tape to a new name; see `TapeStore.archive`."""
-        if tape not in self._tapes:
+        held = self._read(tape)
+        if not held:
             raise TapeError(f"expected entries to archive, got none - tape {tape!r}")
         number = 1
-        while (name := f"{tape}__archive__{number}") in self._tapes:
+        while self._read(name := f"{tape}__archive__{number}"):
             number += 1
-        self._tapes[name] = self._tapes.pop(tape)
+        self._put(name, [*held])
+        self._put(tape, [])
         return name
 
     def delete(self, tape: str, /) -> None:
         """Remove a tape."""
-        self._tapes.pop(tape, None)
+        self.reset(tape)
 
     @contextmanager
     def transaction(self) -> Generator[TapeStore, None, None]:
-        """A block whose changes are made together; see `TapeStore.transaction`."""
-        view = MemoryTapeStore()
-        view._tapes = {name: list(entries) for name, entries in self._tapes.items()}
+        """A block whose changes are made together; see `TapeStore.transaction`.
+
+        Raises:
+            TapeConflictError: When the block ends: somebody else changed a tape that the block changed.
+        """
+        view = _View(self)
         yield view
-        self._tapes.clear()
-        self._tapes.update(view._tapes)
+        view.commit()
+
+    def _read(self, tape: str) -> Sequence[TapeEntry]:
+        """The entries of a tape: always the same object until `_put`, longer after an append."""
+        return self._tapes.get(tape, ())
+
+    def _write(self, tape: str) -> _Entries:
+        """The entries of a tape, to be added to."""
+        return self._tapes.setdefault(tape, [])
+
+    def _put(self, tape: str, entries: _Entries) -> None:
+        """Replace the entries of a tape: whoever iterates over the old ones goes on doing so."""
+        if entries:
+            self._tapes[tape] = entries
+        else:
+            self._tapes.pop(tape, None)
+
+    def _names(self) -> Collection[str]:
+        """The tapes that hold entries."""
+        return self._tapes.keys()
 
 
-def _record(name: str, entries: Sequence[TapeEntry]) -> TapeRecord:
+class _View(MemoryTapeStore):
+    """What a transaction sees: the tapes that it changed, and the store below for the others."""
+
+    def __init__(self, below: MemoryTapeStore) -> None:
+        super().__init__()
+        self._below: Final = below
+        self._found: Final[dict[str, tuple[Sequence[TapeEntry], int]]] = {}
+
+    def commit(self) -> None:
+        """Bring the changes to the store below, all or none."""
+        below = self._below
+        for tape, (found, size) in self._found.items():
+            now = below._read(tape)
+            if now is not found or len(now) != size:
+                raise changed_meanwhile(tape)
+        for tape in self._found:
+            below._put(tape, self._tapes[tape])
+
+    @override
+    def _read(self, tape: str) -> Sequence[TapeEntry]:
+        return self._tapes[tape] if tape in self._tapes else self._below._read(tape)
+
+    @override
+    def _write(self, tape: str) -> _Entries:
+        if tape not in self._tapes:
+            self._put(tape, [*self._below._read(tape)])
+        return self._tapes[tape]
+
+    @override
+    def _put(self, tape: str, entries: _Entries) -> None:
+        if tape not in self._found:
+            found = self._below._read(tape)
+            self._found[tape] = found, len(found)
+        self._tapes[tape] = entries
+
+    @override
+    def _names(self) -> Collection[str]:
+        return {name for name in {*self._below._names(), *self._tapes} if self._read(name)}
+
+
+def tape_record(name: str, entries: Sequence[TapeEntry]) -> TapeRecord:
+    """What is known of a tape whose entries are at hand; it holds at least one."""
     anchor = last_anchor_place(entries)
     return TapeRecord(
         name=name,

@@ -3,88 +3,165 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 from bub.messages import message_from_dict, republic
-from bub.tape.entry import ANCHOR, MESSAGE, TOOL_CALL, TOOL_RESULT, TapeEntry
+from bub.tape.context import LAST_ANCHOR, AnchorChoice
+from bub.tape.entry import MESSAGE, SYSTEM, TOOL_CALL, TOOL_RESULT, TapeEntry
+from bub.tape.shape import is_collection, is_mapping, texts_of
+
+Start: TypeAlias = str | Literal[AnchorChoice.LAST] | None
+"""Where reading starts, as `TapeContext.anchor` has it."""
 
 NO_RESULT: Final = "No result was recorded."
 """What stands for the result of a call that has none: a provider takes no call without an answer."""
 
 
 class Reader:
-    """Makes messages of entries as they come, so that reading on costs what is new.
+    """How far a tape was read, and what was made of it; so reading on costs what is new.
 
-    A tool call always has its results behind it and a result its call before it: a result whose call is not there is
-    left out, a call without a result gets one that says so.
+    Args:
+        start: Where reading starts.
+        whole: Collect the entries themselves instead of making messages.
 
     Attributes:
-        anchor: The newest anchor that was read.
+        last: The newest entry that was read.
+        anchor: The anchor that reading started after; None when it started at the beginning.
+        system: The system prompt that was recorded last since then; None when there is none.
+        entries: The entries since the anchor, when they are collected.
     """
 
-    def __init__(self) -> None:
-        self._last: TapeEntry | None = None
+    def __init__(self, start: Start = LAST_ANCHOR, *, whole: bool = False) -> None:
+        self._start: Final = start
+        self._whole: Final = whole
+        self._conversation = _Conversation()
+        self.last: TapeEntry | None = None
         self.anchor: TapeEntry | None = None
-        self._messages: list[republic.Message] = []
-        self._open: dict[str, republic.ToolCall] = {}
+        self.system: str | None = None
+        self.entries: list[TapeEntry] = []
 
     def copy(self) -> Reader:
         """A reader that goes on from here by itself."""
-        other = Reader()
-        other._last, other.anchor = self._last, self.anchor
-        other._messages, other._open = list(self._messages), dict(self._open)
+        other = Reader(self._start, whole=self._whole)
+        other.last, other.anchor, other.entries = self.last, self.anchor, self.entries.copy()
+        other.system = self.system
+        other._conversation = self._conversation.copy()
         return other
+
+    @property
+    def lacks_anchor(self) -> bool:
+        """Whether the tape has no anchor of the name that reading is to start after."""
+        return isinstance(self._start, str) and self.anchor is None
 
     def is_at(self, entry: TapeEntry) -> bool:
         """Whether this is the newest entry that was read."""
-        last = self._last
-        return last is not None and (last.id, last.date, last.kind) == (entry.id, entry.date, entry.kind)
+        last = self.last
+        return last is entry or (last is not None and last.id == entry.id and last == entry)
+
+    def starts_at(self, entry: TapeEntry) -> bool:
+        """Whether this is an anchor before which nothing is read."""
+        if self._start is None:
+            return False
+        name = entry.anchor_name
+        return name is not None and (self._start is LAST_ANCHOR or name == self._start)
 
     def read(self, entry: TapeEntry) -> None:
-        """Take one more entry."""
-        self._last = entry
-        if entry.kind == MESSAGE:
-            self._close_calls()
-            self._messages.append(message_from_dict(entry.payload))
-        elif entry.kind == TOOL_CALL:
-            self._close_calls()
-            self._take_calls(entry.payload.get("calls", ()))
-        elif entry.kind == TOOL_RESULT:
-            for result in entry.payload.get("results", ()):
-                self._take_result(result)
-        elif entry.kind == ANCHOR:
-            self.anchor = entry
-            self._messages.clear()
-            self._open.clear()
+        """Take one more entry.
+
+        Raises:
+            ContentError: It is not what its kind says; it was not taken.
+        """
+        if self.starts_at(entry):
+            self.anchor, self._conversation, self.system = entry, _Conversation(), None
+            self.entries = []
+        elif self._whole:
+            self.entries.append(entry)
+        else:
+            self._conversation.take(entry)
+        if entry.kind == SYSTEM:
+            self.system = str(entry.payload.get("content", ""))
+        self.last = entry
 
     def messages(self) -> list[republic.Message]:
         """The messages so far; the list is the caller's."""
-        if self._open:
-            answers = [republic.tool(call, NO_RESULT, is_error=True) for call in self._open.values()]
-            return [*self._messages, *answers]
-        return list(self._messages)
+        return self._conversation.messages()
 
-    def _close_calls(self) -> None:
-        for call in self._open.values():
-            self._messages.append(republic.tool(call, NO_RESULT, is_error=True))
-        self._open.clear()
+
+class _Conversation:
+    """Makes messages of entries.
+
+    A tool call always has its results behind it and a result its call before it: a result whose call is not there is
+    left out, a call without a result gets one that says so.
+    """
+
+    __slots__ = ("_messages", "_open")
+
+    def __init__(self) -> None:
+        self._messages: list[republic.Message] = []
+        self._open: dict[str, republic.ToolCall] = {}
+
+    def copy(self) -> _Conversation:
+        other = _Conversation()
+        other._messages, other._open = self._messages.copy(), self._open.copy()
+        return other
+
+    def take(self, entry: TapeEntry) -> None:
+        if entry.kind == MESSAGE:
+            self._take_message(message_from_dict(entry.payload))
+        elif entry.kind == TOOL_CALL:
+            self._take_calls(_rows(entry.payload.get("calls")))
+        elif entry.kind == TOOL_RESULT:
+            for result in _rows(entry.payload.get("results")):
+                self._take_result(result)
+
+    def messages(self) -> list[republic.Message]:
+        if self._open:
+            return [*self._messages, *map(_unanswered, self._open.values())]
+        return self._messages.copy()
+
+    def _take_message(self, message: republic.Message) -> None:
+        """One message as it is; calls and results may stand in messages too, as other programs write them."""
+        if message.role == "tool":
+            call = message.tool_call
+            if call is not None and self._open.pop(call.id, None) is not None:
+                self._messages.append(message)
+            return
+        self._close_calls()
+        self._messages.append(message)
+        self._open = {call.id: call for call in message.tool_calls}
 
     def _take_calls(self, calls: Iterable[Mapping[str, Any]]) -> None:
         """Calls belong to the assistant's message before them; without one they get one of their own."""
         made = message_from_dict({"role": "assistant", "tool_calls": list(calls)}).tool_calls
+        if not made:
+            return
+        self._close_calls()
         last = self._messages[-1] if self._messages else None
-        parts: tuple[Any, ...] = ()
+        parts: tuple[Any, ...] = ()  # Any: one of republic's parts, for which it has no public name
         if last is not None and last.role == "assistant" and not last.tool_calls:
             parts = self._messages.pop().parts
         self._messages.append(republic.Message("assistant", parts, tool_calls=made))
         self._open = {call.id: call for call in made}
 
     def _take_result(self, result: Mapping[str, Any]) -> None:
-        call = self._open.pop(str(result.get("tool_call_id")), None)
+        name = str(result.get("tool_call_id"))
+        call = self._open.get(name)
         if call is not None:
             content = {"role": "tool", "content": result.get("content", ""), "tool_call": _plain(call)}
-            made = message_from_dict({**content, "is_error": bool(result.get("is_error"))})
-            self._messages.append(made)
+            self._messages.append(message_from_dict({**content, "is_error": bool(result.get("is_error"))}))
+            del self._open[name]
+
+    def _close_calls(self) -> None:
+        self._messages.extend(map(_unanswered, self._open.values()))
+        self._open = {}
+
+
+def _rows(value: object) -> list[Mapping[str, Any]]:
+    return [texts_of(row) for row in value if is_mapping(row)] if is_collection(value) else []
+
+
+def _unanswered(call: republic.ToolCall) -> republic.Message:
+    return republic.tool(call, NO_RESULT, is_error=True)
 
 
 def _plain(call: republic.ToolCall) -> dict[str, Any]:

@@ -158,7 +158,8 @@ class TapeStore(Protocol):
             expected_last_id: The id that the caller believes to be the newest, 0 for an empty tape; None does not ask.
 
         Raises:
-            TapeError: The newest id is not the expected one, or an entry cannot be saved as it is. Nothing was added.
+            TapeConflictError: The newest id is not the expected one. Nothing was added.
+            TapeError: An entry cannot be saved as it is. Nothing was added.
         """
         ...
 
@@ -206,6 +207,10 @@ class TapeStore(Protocol):
         The value of the context manager is a view of the store: what is done through it is seen through it at once,
         and by everybody else when the block ends. A block that raises changes nothing. A transaction opened on the
         view is part of the same block.
+
+        Raises:
+            TapeConflictError: When the block ends: somebody else changed one of its tapes meanwhile. Nothing was
+                changed by the block. A store may let the others wait instead.
         """
         ...
 
@@ -231,7 +236,8 @@ class AsyncTapeStore(Protocol):
             expected_last_id: The id that the caller believes to be the newest, 0 for an empty tape; None does not ask.
 
         Raises:
-            TapeError: The newest id is not the expected one, or an entry cannot be saved as it is. Nothing was added.
+            TapeConflictError: The newest id is not the expected one. Nothing was added.
+            TapeError: An entry cannot be saved as it is. Nothing was added.
         """
         ...
 

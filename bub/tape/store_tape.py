@@ -4,27 +4,33 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, TypeAlias
 
 import anyio
+import msgspec
 from msgspec import structs
 from typing_extensions import Unpack
 
-from bub.errors import TapeError
+from bub.errors import ContentError, TapeError
 from bub.messages import republic
 from bub.streaming import Usage
 from bub.tape.adapter import as_async_store
-from bub.tape.context import LAST_ANCHOR, TapeContext
+from bub.tape.context import TapeContext
 from bub.tape.entry import ANCHOR, EVENT, TapeEntry
 from bub.tape.fork import ForkedTapeStore
 from bub.tape.iteration import Closing
-from bub.tape.reading import Reader
+from bub.tape.reading import Reader, Start
+from bub.tape.selection import missing_anchor, newest_first
+from bub.tape.shape import texts_of
 from bub.tape.sidecar import TapeSidecar, sidecar_tape_name
 from bub.tape.store import AsyncTapeStore, TapeFilters, TapeQuery, TapeStore
 from bub.tape.tape import AnchorSummary, Tape, TapeInfo
 
 MERGE_GRACE: Final = 30.0
-"""Seconds that the merge of a fork may take when the task is being cancelled."""
+"""Seconds that the merge at the end of a fork may take, as nothing can cancel it."""
+
+_KEPT_READERS: Final = 4
+_SUM_OF_A_RUN: Final = "run.finished"  # its usage is the sum of the calls before it
 
 
 class StoreTape:
@@ -35,6 +41,12 @@ class StoreTape:
         name: Its name in the store.
         context: What of it a model reads, and the turn state on it.
         sidecars: The tapes that go with it.
+
+    Raises:
+        TapeError: The name is blank.
+
+    Concurrency:
+        As `Tape`. Several of one name on one store see what each other appends.
     """
 
     def __init__(
@@ -49,6 +61,7 @@ class StoreTape:
         self._name: Final = name
         self._context: Final = TapeContext() if context is None else context
         self._sidecars: Final = tuple(sidecars)
+        self._newest_first: Final = newest_first(name)
         self._reading = _Reading()
 
     @property
@@ -87,19 +100,24 @@ class StoreTape:
 
     async def info(self) -> TapeInfo:
         """How much the tape holds."""
-        entries = await self.query()
-        anchors = [entry for entry in entries if entry.kind == ANCHOR]
-        since = entries[entries.index(anchors[-1]) + 1 :] if anchors else entries
-        usages = (_usage_of(entry) for entry in reversed(entries))
+        entries = anchors = since = 0
+        last: TapeEntry | None = None
+        last_anchor: str | None = None
+        usage: Usage | None = None
+        async for entry in self._store.fetch(TapeQuery(tape=self._name)):
+            last, entries, since = entry, entries + 1, since + 1
+            usage = _usage_of(entry) or usage
+            if (name := entry.anchor_name) is not None:
+                last_anchor, anchors, since = name, anchors + 1, 0
         return TapeInfo(
             name=self._name,
-            entries=len(entries),
-            anchors=len(anchors),
-            last_anchor=anchors[-1].anchor_name if anchors else None,
-            entries_since_last_anchor=len(since),
-            last_id=entries[-1].id if entries else 0,
-            last_date=entries[-1].date if entries else None,
-            last_usage=next((usage for usage in usages if usage is not None), None),
+            entries=entries,
+            anchors=anchors,
+            last_anchor=last_anchor,
+            entries_since_last_anchor=since,
+            last_id=0 if last is None else last.id,
+            last_date=None if last is None else last.date,
+            last_usage=usage,
         )
 
     async def anchors(self, *, limit: int | None = None) -> list[AnchorSummary]:
@@ -108,111 +126,182 @@ class StoreTape:
         return [_summary(entry) for entry in reversed(found)]
 
     async def handoff(self, name: str, state: Mapping[str, object] | None = None, **meta: object) -> list[TapeEntry]:
-        """Set an anchor, and record that this was done; see `Tape.handoff`."""
+        """Set an anchor, and record that this was done; see `Tape.handoff`.
+
+        Raises:
+            TapeError: The name is blank.
+        """
+        if not name.strip():
+            raise TapeError(f"expected the name of an anchor, got {name!r} - tape {self._name!r}")
         facts = {"name": name, "state": dict(state or {})}
         return await self.append(TapeEntry.anchor(name, state, **meta), TapeEntry.event("handoff", facts, **meta))
 
     async def reset(self, *, archive: bool = False) -> str | None:
         """Empty the tape and its sidecars; see `Tape.reset`."""
         archived: str | None = None
-        names = [sidecar_tape_name(self._name, sidecar.name) for sidecar in self._sidecars]
         async with self._store.transaction() as view:
-            for name in (self._name, *names):
+            for name in self._names():
                 holds = [entry async for entry in view.fetch(TapeQuery(tape=name, limit=1))]
                 if archive and holds:
                     moved = await view.archive(name)
                     archived = moved if name == self._name else archived
                 else:
                     await view.reset(name)
-        self._reading.reader = Reader()
         return archived
 
     def sidecar(self, name: str, /) -> Tape:
-        """The tape of a sidecar; see `Tape.sidecar`."""
+        """The tape of a sidecar; see `Tape.sidecar`. It shares the turn state, and is read by an anchor of its own."""
         if name not in (sidecar.name for sidecar in self._sidecars):
             known = ", ".join(sidecar.name for sidecar in self._sidecars) or "none"
             raise TapeError(f"expected one of the sidecars ({known}), got {name!r} - tape {self._name!r}")
-        return StoreTape(self._store, sidecar_tape_name(self._name, name))
+        context = TapeContext(state=self._context.state)
+        tape = StoreTape(self._store, sidecar_tape_name(self._name, name), context=context)
+        tape._reading = self._reading.sidecar(name)
+        return tape
+
+    # ------------------------------------------------------------------------------------------------------- forks
 
     @asynccontextmanager
     async def fork_tape(self, *, merge: bool = True) -> AsyncGenerator[StoreTape, None]:
-        """A tape with additions of its own, which are appended to this one at the end; see `Tape.fork_tape`."""
-        await self._read_on()
+        """A tape with additions of its own, which are appended to this one at the end; see `Tape.fork_tape`.
+
+        Raises:
+            TapeError: At the end: the store refused the additions, or took too long. They are still in the fork:
+                its `merge` tries again.
+        """
         forked = ForkedTapeStore(self._store)
+        reader = await self._read_on()
+        forked.start_after(self._name, reader.last)
+        reader = reader.copy()  # at once, before another task reads on
+        for name in self._names()[1:]:
+            await forked.look_at(name)
         fork = StoreTape(forked, self._name, context=self._context, sidecars=self._sidecars)
-        fork._reading = _Reading(self._reading.reader.copy())
+        fork._reading.readers[_key(self._context)] = reader
         try:
             yield fork
         finally:
             if merge:
-                with anyio.move_on_after(MERGE_GRACE, shield=True):
+                with anyio.move_on_after(MERGE_GRACE, shield=True) as scope:
                     await forked.merge()
+                if scope.cancelled_caught:
+                    raise TapeError(f"cannot merge into tape {self._name!r} in time. Call merge() of the fork again.")
+
+    async def merge(self) -> None:
+        """Append what a fork has so far to the tape that it is a fork of; a tape that is no fork has nothing.
+
+        Raises:
+            TapeError: The store refused the additions. They are still in the fork.
+        """
+        if isinstance(self._store, ForkedTapeStore):
+            await self._store.merge()
+
+    def _names(self) -> list[str]:
+        return [self._name, *(sidecar_tape_name(self._name, sidecar.name) for sidecar in self._sidecars)]
+
+    # ----------------------------------------------------------------------------------------------------- reading
 
     async def read_messages(self) -> list[republic.Message]:
-        """What a model reads of this tape; see `Tape.read_messages`."""
-        context = self._context
-        if context.anchor is LAST_ANCHOR and context.select is None:
-            await self._read_on()
-            return self._reading.reader.messages()
-        if context.anchor is LAST_ANCHOR:
-            entries = await self.query(last_anchor=True)
-        else:
-            entries = await self.query(after_anchor=context.anchor)
-        if context.select is not None:
-            return list(context.select(entries))
-        reader = Reader()
-        for entry in entries:
-            if entry.kind != ANCHOR:
-                reader.read(entry)
-        return reader.messages()
+        """What a model reads of this tape; see `Tape.read_messages`.
+
+        Raises:
+            TapeError: The context names an anchor that the tape lacks.
+            ContentError: An entry is not what its kind says.
+        """
+        reader = await self._read_on()
+        if reader.lacks_anchor:
+            raise missing_anchor(self._name, str(self._context.anchor))
+        select = self._context.select
+        return reader.messages() if select is None else list(select(reader.entries.copy()))
 
     async def newest_anchor(self) -> AnchorSummary | None:
         """The anchor that the messages start from; None when they start at the beginning."""
-        if self._context.anchor is not LAST_ANCHOR:
-            return None
-        await self._read_on()
-        return None if self._reading.reader.anchor is None else _summary(self._reading.reader.anchor)
+        reader = await self._read_on()
+        return None if reader.anchor is None else _summary(reader.anchor)
 
-    async def _read_on(self) -> None:
+    async def newest_system(self) -> str | None:
+        """The system prompt that was recorded last, since the anchor; None when there is none."""
+        return (await self._read_on()).system
+
+    async def _read_on(self) -> Reader:
         """Read the entries that are new since the last time; everything again when the tape was emptied meanwhile."""
-        fresh: list[TapeEntry] = []
-        known = False
-        async with Closing(self._store.fetch(TapeQuery(tape=self._name, newest_first=True))) as found:
+        key = _key(self._context)
+        while True:
+            reader = self._reading.reader(key)
+            last = reader.last
+            entries, goes_on = await self._fresh(reader)
+            if reader.last is last and self._reading.reader(key) is reader:
+                break  # else another task read on meanwhile, and what was found here is no longer what is next
+        if not goes_on:
+            reader = self._reading.restart(key)
+        for entry in entries:
+            try:
+                reader.read(entry)
+            except ContentError as error:
+                error.add_note(f"entry {entry.id} of tape {self._name!r}")
+                raise
+        return reader
+
+    async def _fresh(self, reader: Reader) -> tuple[Sequence[TapeEntry], bool]:
+        """The entries to read, oldest first, and whether they go on from where the reader is."""
+        if isinstance(self._store, ForkedTapeStore):
+            added = self._store.added_after(self._name, reader.last)
+            if added is not None:
+                return added, True
+        entries: list[TapeEntry] = []
+        goes_on = False
+        async with Closing(self._store.fetch(self._newest_first)) as found:
             async for entry in found:
-                known = self._reading.reader.is_at(entry)
-                if known:
+                goes_on = reader.is_at(entry)
+                if goes_on:
                     break
-                fresh.append(entry)
-                if entry.kind == ANCHOR:
+                entries.append(entry)
+                if reader.starts_at(entry):
                     break  # what lies before it is not read
-        if not known:
-            self._reading.reader = Reader()
-        for entry in reversed(fresh):
-            self._reading.reader.read(entry)
+        entries.reverse()
+        return entries, goes_on
+
+
+_Key: TypeAlias = tuple[Start, bool]
 
 
 class _Reading:
-    """How far a tape was read, shared by all that look at it through one context or another."""
+    """How far a tape was read, in each way that it was read lately; shared by all that look at it."""
 
-    __slots__ = ("reader",)
+    __slots__ = ("_sidecars", "readers")
 
-    def __init__(self, reader: Reader | None = None) -> None:
-        self.reader = Reader() if reader is None else reader
+    def __init__(self) -> None:
+        self.readers: dict[_Key, Reader] = {}
+        self._sidecars: dict[str, _Reading] = {}
+
+    def reader(self, key: _Key) -> Reader:
+        return self.readers.get(key) or self.restart(key)
+
+    def restart(self, key: _Key) -> Reader:
+        start, whole = key
+        if key not in self.readers and len(self.readers) >= _KEPT_READERS:
+            del self.readers[next(iter(self.readers))]
+        made = self.readers[key] = Reader(start, whole=whole)
+        return made
+
+    def sidecar(self, name: str) -> _Reading:
+        return self._sidecars.setdefault(name, _Reading())
+
+
+def _key(context: TapeContext) -> _Key:
+    return context.anchor, context.select is not None
 
 
 def _summary(entry: TapeEntry) -> AnchorSummary:
-    state = entry.payload.get("state")
-    return AnchorSummary(
-        id=entry.id,
-        name=entry.anchor_name or "",
-        state=dict(state) if isinstance(state, Mapping) else {},
-        date=entry.date,
-    )
+    state = texts_of(entry.payload.get("state"))
+    return AnchorSummary(id=entry.id, name=entry.anchor_name or "", state=state, date=entry.date)
 
 
 def _usage_of(entry: TapeEntry) -> Usage | None:
-    if entry.kind != EVENT:
+    """What one recorded model call used; None for an entry that does not say."""
+    if entry.kind != EVENT or entry.payload.get("name") == _SUM_OF_A_RUN:
         return None
-    data = entry.payload.get("data")
-    used = data.get("usage") if isinstance(data, Mapping) else None
-    return Usage(**used) if isinstance(used, dict) else None
+    used = texts_of(entry.payload.get("data")).get("usage")
+    try:
+        return None if used is None else msgspec.convert(used, Usage)
+    except msgspec.ValidationError:  # an event of somebody else, who means another thing by the word
+        return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from itertools import islice
@@ -9,8 +10,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from bub.errors import TapeError
+from bub.errors import TapeConflictError, TapeError
 from bub.tape.entry import TapeEntry
+from bub.tape.shape import is_collection, is_mapping
 from bub.tape.store import AsyncTapeStore, TapeQuery, TapeRecord, TapeStore
 
 
@@ -55,9 +57,15 @@ def _matches(entry: TapeEntry, query: TapeQuery) -> bool:
     if query.until is not None and entry.date > query.until:
         return False
     if query.text is not None:
-        text = msgspec.json.encode(entry.payload).decode().casefold()
+        text = _text(entry.payload).casefold()
         return all(word in text for word in query.text.casefold().split())
     return True
+
+
+def _text(value: object) -> str:
+    if is_mapping(value):
+        return " ".join(f"{key} {_text(item)}" for key, item in value.items())
+    return " ".join(map(_text, value)) if is_collection(value) else str(value)
 
 
 _Tapes: TypeAlias = dict[str, list[TapeEntry]]  # outside the class, where `list` is the type and not the method
@@ -73,8 +81,12 @@ class MemoryStore:
         held = self._tapes.get(tape, [])
         last = held[-1].id if held else 0
         if expected_last_id is not None and expected_last_id != last:
-            raise TapeError(f"expected last id {expected_last_id}, got {last} - tape {tape!r}")
-        stored = [msgspec.structs.replace(entry, id=last + place) for place, entry in enumerate(entries, 1)]
+            raise TapeConflictError(f"expected last id {expected_last_id}, got {last} - tape {tape!r}")
+        try:
+            copies = [copy.deepcopy(entry) for entry in entries]
+        except TypeError as error:
+            raise TapeError(f"cannot keep an entry on tape {tape!r}: {error}") from error
+        stored = [msgspec.structs.replace(entry, id=last + place) for place, entry in enumerate(copies, 1)]
         if stored:
             self._tapes[tape] = [*held, *stored]
         return [entry.id for entry in stored]
@@ -103,10 +115,17 @@ class MemoryStore:
 
     @contextmanager
     def transaction(self) -> Generator[TapeStore, None, None]:
-        view = MemoryStore(dict(self._tapes))
+        before = dict(self._tapes)
+        view = MemoryStore(dict(before))
         yield view
-        self._tapes.clear()
-        self._tapes.update(view._tapes)
+        changed = {name for name in {*before, *view._tapes} if view._tapes.get(name) is not before.get(name)}
+        if any(self._tapes.get(name) is not before.get(name) for name in changed):
+            raise TapeConflictError(f"expected tapes that nobody else changed, got {changed} - a transaction")
+        for name in changed:
+            if name in view._tapes:
+                self._tapes[name] = view._tapes[name]
+            else:
+                self._tapes.pop(name)
 
 
 def _record(name: str, entries: Iterable[TapeEntry]) -> TapeRecord:

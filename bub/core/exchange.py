@@ -1,0 +1,132 @@
+"""What one step adds to a conversation, as far as it has come."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from bub.core.arguments import read_arguments
+from bub.core.events import ToolCallResult
+from bub.core.results import error_text, result_content
+from bub.core.tools import Tool
+from bub.errors import ToolArgumentError
+from bub.messages import republic
+from bub.prompt import UserContent
+from bub.streaming import Usage
+
+INTERRUPTED: Final = "The call was interrupted; whether it had an effect is not known."
+"""What stands on the tape for a call that was under way when its run ended."""
+
+NOT_STARTED: Final = "The call was not made: the run ended before it."
+"""What stands on the tape for a call that had not started when its run ended."""
+
+
+class Outcome(NamedTuple):
+    """What came of one tool call.
+
+    Attributes:
+        result: What the tool returned, or a hook put in its place; the text of the error when there is one.
+        content: What the model sees.
+        is_error: Whether it failed.
+    """
+
+    result: object
+    content: list[UserContent]
+    is_error: bool
+
+
+def outcome_of(result: ToolCallResult, tool: Tool | None) -> Outcome:
+    """What came of a call, after its events."""
+    if result.result is None and result.error is not None:
+        text = error_text(result.error)
+        return Outcome(text, [text], True)
+    return Outcome(result.result, result_content(result.result, tool), result.error is not None)
+
+
+class Exchange:
+    """The messages of one step: of the user, of the model, of the tools.
+
+    Args:
+        taken: User messages that came in the meantime; they come first.
+        prompt: What the user asks.
+
+    Attributes:
+        sent: The user's messages.
+        system: The system prompt, when it is to be recorded.
+        answer: The whole answer of the model.
+        text: Its text so far.
+        calls: The tool calls that it asks for.
+        begun: The ids of the calls whose tool has begun.
+        outcomes: What came of the calls so far, by id.
+        requested: Whether the step got as far as a request.
+        model: The model that was asked.
+        usage: What the model call used.
+    """
+
+    def __init__(self, taken: Sequence[Sequence[UserContent]], prompt: Sequence[UserContent] | None) -> None:
+        self._asked: Final = [] if prompt is None else [republic.user(*prompt)]
+        self.sent: Final = [*(republic.user(*content) for content in taken), *self._asked]
+        self.system: str | None = None
+        self.answer: republic.Message | None = None
+        self.text = ""
+        self.calls: Sequence[republic.ToolCall] = ()
+        self.begun: Final[set[str]] = set()
+        self.outcomes: Final[dict[str, Outcome]] = {}
+        self.requested = False
+        self.model = ""
+        self.usage: Usage | None = None
+
+    @property
+    def answered(self) -> bool:
+        """Whether the model has said anything, and so has read the messages."""
+        return bool(self.text) or self.answer is not None
+
+    def messages(self) -> list[republic.Message]:
+        """The messages to record; every call has an answer, also one that was interrupted.
+
+        Of an exchange that the model never answered they are the prompt alone: what was taken from elsewhere goes back
+        there.
+        """
+        messages = [] if self.system is None else [republic.system(self.system)]
+        messages += self.sent if self.answered else self._asked
+        if self.answer is not None:
+            messages.append(self.answer)
+        elif self.text:
+            messages.append(republic.assistant(self.text))
+        for call in self.calls:
+            outcome = self.outcomes.get(call.id)
+            if outcome is not None:
+                messages.append(republic.tool(call, *outcome.content, is_error=outcome.is_error))
+            else:
+                text = INTERRUPTED if call.id in self.begun else NOT_STARTED
+                messages.append(republic.tool(call, text, is_error=True))
+        return messages
+
+
+def with_distinct_ids(message: republic.Message) -> republic.Message:
+    """An answer whose tool calls each have an id of their own: a second one with the same id gets a new one."""
+    calls = message.tool_calls
+    if all(call.id for call in calls) and len({call.id for call in calls}) == len(calls):
+        return message
+    seen: set[str] = set()
+    fresh: list[republic.ToolCall] = []
+    for call in calls:
+        if not call.id or call.id in seen:
+            call = republic.ToolCall(uuid.uuid4().hex, call.name, call.arguments, call.metadata)
+        seen.add(call.id)
+        fresh.append(call)
+    return republic.Message(message.role, message.parts, tool_calls=tuple(fresh))
+
+
+def shown_arguments(call: republic.ToolCall) -> dict[str, Any]:
+    """The arguments as a reader of the stream sees them; none when the model wrote something else than an object."""
+    try:
+        return read_arguments(call.name, call.arguments)
+    except ToolArgumentError:
+        return {}
+
+
+def plain_call(call: republic.ToolCall) -> dict[str, Any]:
+    """A tool call as plain data, for `LLMCallResult`."""
+    return {"id": call.id, "name": call.name, "arguments": call.arguments}

@@ -1,0 +1,343 @@
+"""The agent behind the default plugin: whose runs it has, how they end, and who hears of a failure."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any
+
+import anyio
+import pytest
+
+from bub.builtin import plugin as builtin_plugin
+from bub.builtin.default_agent import DefaultAgent
+from bub.builtin.plugin import BuiltinPlugin
+from bub.core.toolmaking import tool
+from bub.core.tools import Tool
+from bub.errors import ConfigError, ModelError
+from bub.framework.framework import BubFramework
+from bub.hooks.markers import hookimpl
+from bub.messages import republic
+from bub.model import ModelEvent
+from bub.streaming import StreamEvent, TextDelta
+from bub.testing.scripted_model import Call, Reply, ScriptedModel, disconnects
+from bub.turn import NO_MODEL_REPLY, TurnResult
+from tests.doubles.turns import no_task_left, observing, plugin
+
+pytestmark = pytest.mark.anyio
+
+
+class Client(ScriptedModel):
+    """A scripted model that notes when it is held, and what it was asked while it was not.
+
+    Attributes:
+        log: `+`, `-`, and `?` for a request while it was not held.
+    """
+
+    def __init__(self, *replies: Reply | str, **options: Any) -> None:
+        super().__init__(*replies, **options)
+        self.log: list[str] = []
+
+    async def __aenter__(self) -> None:
+        self.log.append("+")
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self.opened == 0, "a run outlived its client"
+        self.log.append("-")
+
+    @asynccontextmanager
+    async def open_stream(
+        self,
+        messages: Sequence[republic.Message],
+        *,
+        spec: str | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> AsyncGenerator[AsyncIterator[ModelEvent], None]:
+        if self.log[-1:] != ["+"]:
+            self.log.append("?")
+        async with super().open_stream(messages, spec=spec, options=options) as events:
+            yield events
+
+
+class Answers:
+    """A plugin with the default agent, as the default plugin has it."""
+
+    def __init__(self, framework: BubFramework, client: Callable[[], Client | None]) -> None:
+        self.agent = DefaultAgent(framework, client)
+
+    @hookimpl.provide_lifespan
+    def provide_lifespan(self) -> AsyncIterator[None]:
+        return self.agent.lifespan()
+
+    @hookimpl.run_model_stream
+    async def run_model_stream(self, prompt: Any, session_id: str, state: dict[str, Any]) -> Any:
+        return await self.agent.answer(prompt, session_id, state)
+
+
+def framework_of(client: Client | Callable[[], Client | None], *plugins: object) -> BubFramework:
+    made = BubFramework()
+    make: Callable[[], Client | None] = (lambda: client) if isinstance(client, Client) else client
+    made.register(Answers(made, make), name="answers")
+    for index, one in enumerate(plugins):
+        made.register(one, name=f"p{index}")
+    return made
+
+
+async def say(framework: BubFramework, text: str, session: str = "s") -> TurnResult:
+    return await framework.process_inbound({"content": text, "session_id": session})
+
+
+def texts(client: Client, place: int = -1) -> list[str]:
+    return [message.text for message in client.requests[place]]
+
+
+# ---------------------------------------------------------------------------------------------------- answers
+
+
+async def test_it_answers_and_remembers_each_session() -> None:
+    client = Client("one", "two", "three")
+    framework = framework_of(client)
+    async with framework.running():
+        assert (await say(framework, "hello")).model_output == "one"
+        assert (await say(framework, "again")).model_output == "two"
+        assert texts(client) == ["hello", "one", "again"]
+        assert (await say(framework, "hi", "other")).model_output == "three"
+        assert texts(client) == ["hi"]
+    assert client.log == ["+", "-"]
+
+
+async def test_without_a_model_the_framework_says_so() -> None:
+    framework = framework_of(lambda: None)
+    async with framework.running():
+        result = await say(framework, "hello")
+    assert (result.model_output, result.answered) == (NO_MODEL_REPLY, False)
+    assert not (await say(framework, "hello")).answered
+
+
+async def test_the_plugins_take_part() -> None:
+    @tool
+    def weather(city: str) -> str:
+        """The weather of a city."""
+        return f"sunny in {city}"
+
+    def provide_tools() -> list[Tool]:
+        return [weather]
+
+    client = Client(Reply(calls=[Call("weather", {"city": "Paris"})]), "It is sunny.")
+    framework = framework_of(client, plugin(provide_tools=provide_tools, system_prompt=lambda: "Be nice."))
+    async with framework.running():
+        assert (await say(framework, "weather?")).model_output == "It is sunny."
+        assert texts(client)[0] == "Be nice."
+        assert texts(client)[-1] == "sunny in Paris"
+        assert (await say(framework, ",weather city=Rome")).model_output == "sunny in Rome"
+    assert len(client.requests) == 2
+
+
+async def test_the_client_is_made_once_though_many_ask_first() -> None:
+    made: list[Client] = []
+
+    def make() -> Client:
+        made.append(Client("x", loop=True))
+        return made[-1]
+
+    framework = framework_of(make)
+    async with framework.running(), anyio.create_task_group() as tasks:
+        for number in range(5):
+            tasks.start_soon(say, framework, "hello", str(number))
+    assert [client.log for client in made] == [["+", "-"]]
+
+
+async def test_each_running_starts_anew() -> None:
+    made: list[Client] = []
+
+    def make() -> Client:
+        made.append(Client("x", loop=True))
+        return made[-1]
+
+    framework = framework_of(make)
+    for _ in range(2):
+        async with framework.running():
+            await say(framework, "hello")
+            await say(framework, "again")
+    assert [client.log for client in made] == [["+", "-"]] * 2
+    assert texts(made[1], 0) == ["hello"]
+
+
+# ----------------------------------------------------------------------------------------------------- errors
+
+
+async def test_a_model_that_fails_is_told_to_its_turn_alone() -> None:
+    seen: list[tuple[str, Exception]] = []
+    client = Client(disconnects(1, ["par", "tial"]), "fine")
+    framework = framework_of(client, observing(seen))
+    async with framework.running():
+        with pytest.raises(ModelError, match="the connection broke"):
+            await say(framework, "hello")
+        assert (await say(framework, "again")).model_output == "fine"
+    assert [(stage, str(error)) for stage, error in seen] == [("turn", "the connection broke")]
+    assert client.log == ["+", "-"]
+
+
+@pytest.mark.parametrize("error", [LookupError("no prompt"), ExceptionGroup("two", [ValueError(), KeyError()])])
+async def test_a_plugin_that_fails_in_a_run_fails_its_turn_alone(error: Exception) -> None:
+    prompts = iter((error, None))
+
+    def system_prompt() -> None:
+        raised = next(prompts)
+        if raised is not None:
+            raise raised
+
+    client = Client("fine")
+    framework = framework_of(client, plugin(system_prompt=system_prompt))
+    async with framework.running():
+        with pytest.raises(type(error)) as raised:
+            await say(framework, "hello")
+        assert raised.value is error
+        assert (await say(framework, "again")).model_output == "fine"
+
+
+async def test_settings_that_cannot_be_used_are_told_to_each_turn() -> None:
+    def make() -> Client:
+        raise ConfigError("no such provider")
+
+    framework = framework_of(make)
+    async with framework.running():
+        for _ in range(2):
+            with pytest.raises(ConfigError, match="no such provider"):
+                await say(framework, "hello")
+
+
+async def test_settings_that_have_become_right_count_from_the_next_prompt() -> None:
+    clients = iter((None, Client("now")))
+    framework = framework_of(lambda: next(clients))
+    async with framework.running():
+        assert not (await say(framework, "hello")).answered
+        assert (await say(framework, "hello")).model_output == "now"
+
+
+# ----------------------------------------------------------------------------------------------------- ending
+
+
+async def test_cancelling_a_turn_ends_its_run_and_nothing_else() -> None:
+    client = Client(Reply(text=["a", "b"], delay=0.2), Reply(text="slow", delay=30.0), loop=True)
+    framework = framework_of(client)
+    async with framework.running(), no_task_left():
+        async with anyio.create_task_group() as tasks:
+            results: list[str] = []
+
+            async def other() -> None:
+                results.append((await say(framework, "hello", "other")).model_output)
+
+            tasks.start_soon(other)
+            await anyio.sleep(0.1)
+            with anyio.move_on_after(0.2) as scope:
+                await say(framework, "hello")
+            assert scope.cancelled_caught
+            assert client.opened <= 1
+        assert results == ["ab"]
+        assert client.opened == 0
+
+
+async def test_a_run_that_nobody_reads_ends_with_the_application() -> None:
+    client = Client(Reply(text="slow", delay=30.0))
+    framework = framework_of(client)
+    async with framework.running():
+        await framework.hooks.run_model_stream(prompt="hello", session_id="s", state={})
+        await anyio.sleep(0.05)
+    assert client.opened == 0
+
+
+async def test_a_turn_that_outlives_the_application_does_not_hang() -> None:
+    client = Client(Reply(text=["par", "tial"], delay=0.2, usage=None), Reply(text="x", delay=30.0))
+    framework = framework_of(client)
+    ended = anyio.Event()
+
+    async def late() -> None:
+        try:
+            await say(framework, "hello")
+        except Exception:  # whatever it is told, it must be told
+            pass
+        ended.set()
+
+    async with anyio.create_task_group() as tasks:
+        async with framework.running():
+            tasks.start_soon(late)
+            await anyio.sleep(0.3)
+        with anyio.fail_after(5):
+            await ended.wait()
+    assert client.opened == 0
+    assert client.log == ["+", "-"]
+
+
+async def test_what_the_application_raises_comes_out_as_it_is() -> None:
+    error = LookupError("mine")
+    framework = framework_of(client := Client("x"))
+    with pytest.raises(LookupError) as raised:
+        async with framework.running():
+            await say(framework, "hello")
+            raise error
+    assert raised.value is error
+    assert client.log == ["+", "-"]
+
+
+async def test_cancelling_the_application() -> None:
+    framework = framework_of(client := Client("x", Reply(text="slow", delay=30.0)))
+    with anyio.CancelScope() as scope:
+        async with framework.running():
+            await say(framework, "hello")
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(say, framework, "again")
+                await anyio.sleep(0.05)
+                scope.cancel()
+    assert scope.cancelled_caught
+    assert (client.opened, client.log) == (0, ["+", "-"])
+
+
+# --------------------------------------------------------------------------------------------- outside running
+
+
+async def test_outside_running_it_answers_and_keeps_nothing() -> None:
+    client = Client("one", "two")
+    framework = framework_of(client)
+    async with no_task_left():
+        assert (await say(framework, "hello")).model_output == "one"
+        assert (await say(framework, "again")).model_output == "two"
+    assert texts(client) == ["again"]
+    assert client.log == ["?", "?"]  # never held: there is nobody to let it go
+
+
+async def test_outside_running_the_text_before_an_error_is_not_lost() -> None:
+    client = Client(disconnects(1, ["par", "tial"]))
+    framework = framework_of(client)
+    stream = await framework.hooks.run_model_stream(prompt="hello", session_id="s", state={})
+    assert stream is not None
+    seen: list[StreamEvent] = []
+    with pytest.raises(ModelError, match="the connection broke"):
+        async for event in stream:
+            seen.append(event)
+    assert TextDelta("par") in seen
+
+
+# ------------------------------------------------------------------------------------------------- the plugin
+
+
+async def test_the_default_plugin_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client("hello there")
+    monkeypatch.setattr(builtin_plugin, "_configured_client", lambda: client)
+    framework = BubFramework()
+    framework.register(BuiltinPlugin(framework), name="builtin")
+    async with framework.running():
+        assert (await say(framework, "hello")).model_output == "hello there"
+    assert client.log == ["+", "-"]
+
+
+async def test_the_default_plugin_reads_the_settings_when_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    framework = BubFramework()
+    framework.register(BuiltinPlugin(framework), name="builtin")
+    async with framework.running():
+        monkeypatch.setenv("BUB_MODEL", "no model")
+        with pytest.raises(ConfigError, match="expected a model as provider:model"):
+            await say(framework, "hello")

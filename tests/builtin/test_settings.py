@@ -1,0 +1,86 @@
+"""What the default plugin reads from the environment."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from bub.builtin import settings
+from bub.builtin.settings import ModelSettings, data_folder
+from bub.errors import ConfigError
+from bub.messages import LazyModule
+
+
+def test_nothing_is_set() -> None:
+    assert ModelSettings.read({}) == ModelSettings()
+
+
+def test_everything_is_set() -> None:
+    read = ModelSettings.read(
+        {
+            "BUB_MODEL": " openai:gpt-5-mini ",
+            "BUB_FALLBACK_MODELS": "anthropic:claude-sonnet-4-5, ,google:gemini-2.5-flash,",
+            "BUB_API_KEY": "secret\n",
+            "BUB_API_BASE": "http://127.0.0.1:4010/v1",
+            "BUB_MAX_TOKENS": "100",
+            "BUB_MODEL_TIMEOUT": "2.5",
+        }
+    )
+    assert read == ModelSettings(
+        model="openai:gpt-5-mini",
+        fallbacks=("anthropic:claude-sonnet-4-5", "google:gemini-2.5-flash"),
+        api_key="secret",
+        api_base="http://127.0.0.1:4010/v1",
+        max_tokens=100,
+        timeout=2.5,
+    )
+
+
+def test_blank_is_not_set() -> None:
+    names = ("MODEL", "FALLBACK_MODELS", "API_KEY", "API_BASE", "MAX_TOKENS", "MODEL_TIMEOUT")
+    assert ModelSettings.read({f"BUB_{name}": "  " for name in names}) == ModelSettings()
+
+
+@pytest.mark.parametrize("value", ["many", "1.5", "0", "-3", "1e3"])
+def test_a_number_of_tokens_that_is_none(value: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        ModelSettings.read({"BUB_MAX_TOKENS": value})
+    assert str(raised.value) == f"expected a positive whole number, got {value!r} - BUB_MAX_TOKENS"
+
+
+@pytest.mark.parametrize("value", ["soon", "0", "-1", "inf", "nan"])
+def test_a_time_that_is_none(value: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        ModelSettings.read({"BUB_MODEL_TIMEOUT": value})
+    assert str(raised.value) == f"expected a positive number, got {value!r} - BUB_MODEL_TIMEOUT"
+
+
+def test_the_environment_of_the_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("BUB_MODEL", "local:")
+    monkeypatch.setenv("BUB_HOME", str(tmp_path))
+    assert ModelSettings.read().model == "local:"
+    assert data_folder() == tmp_path
+
+
+def test_the_data_folder_is_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert data_folder({"BUB_HOME": "data"}) == tmp_path / "data"
+
+
+def test_the_data_folder_may_be_in_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    assert data_folder({"BUB_HOME": "~/data"}) == tmp_path / "data"
+
+
+def test_the_data_folder_of_the_user() -> None:
+    found = data_folder({"BUB_HOME": " "})
+    assert found.is_absolute()
+    assert "bub" in found.name.lower()
+
+
+def test_without_the_extra_the_data_folder_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "platformdirs", None)
+    monkeypatch.setattr(settings, "platformdirs", LazyModule("platformdirs"))  # the other one may remember it
+    with pytest.raises(ConfigError, match="Set BUB_HOME"):
+        data_folder({})
