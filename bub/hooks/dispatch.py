@@ -12,13 +12,13 @@ from contextlib import AbstractContextManager
 from functools import partial
 from threading import RLock
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Final, Generic, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Final, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from typing_extensions import override
 
 from bub.hooks.declaration import PROPAGATE, FailurePolicy, Generators, HookSpec, Implementation, Step
 from bub.hooks.failures import HookFailures, collect, raise_collected
-from bub.hooks.unrolled import CallShape, Mode, Shape, compiled
+from bub.hooks.unrolled import CallShape, Mode, Shape, Taking, compiled
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -191,7 +191,7 @@ class HookSet:
         """The implementations of a hook in call order, skipped ones included."""
         return self._dispatchers[name].implementations
 
-    def function(self, name: str, mode: Mode, *, is_async: bool, named: bool = False) -> Callable[..., Any]:
+    def function(self, name: str, mode: Taking, *, is_async: bool, named: bool = False) -> Callable[..., Any]:
         """The function that dispatches a hook in a way that may differ from its own; it sees later registrations.
 
         Args:
@@ -210,7 +210,7 @@ Begun: TypeAlias = tuple[Awaitable[object], list[Exception] | None, tuple[Implem
 class _Way(NamedTuple):
     """How a hook is dispatched."""
 
-    mode: Mode
+    mode: Taking
     is_async: bool
     named: bool = False
 
@@ -265,7 +265,7 @@ class Dispatcher:
                 if implementation.is_coroutine:
                     failures.async_not_supported(implementation)
         failure = self.spec.failure.kind
-        if failure == "collect" and way.mode not in ("run_all", "at_once"):  # a first result ends the call: nothing is left to collect
+        if failure == "collect" and way.mode in ("first_result", "sequential"):  # a result may end the call
             failure = "propagate"
         calls = tuple(CallShape(i.arguments, i.is_coroutine) for i in called)
         shape = Shape(self.spec.name, way.mode, way.is_async, way.named, failure, self.spec.parameters, calls)

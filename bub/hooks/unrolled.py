@@ -23,9 +23,11 @@ from itertools import count
 from types import CodeType
 from typing import Literal, NamedTuple, TypeAlias
 
-Mode: TypeAlias = Literal["first_result", "run_all", "sequential", "at_once"]
-"""How results are taken. `at_once` is no hook's own mode: it begins to run all without a coroutine, and where it comes to
-something to be awaited it returns that, the errors so far and the implementations that are left. Results are dropped."""
+Mode: TypeAlias = Literal["first_result", "run_all", "sequential"]
+Taking: TypeAlias = Literal[Mode, "at_once"]
+"""How results are taken: as a hook's mode says, or `at_once`, which is `run_all` without a coroutine and without
+results. Where that comes to something to be awaited, it returns it, with the errors so far and what is left to call.
+"""
 
 FailureKind: TypeAlias = Literal["propagate", "collect", "isolate"]
 
@@ -44,7 +46,7 @@ class Shape(NamedTuple):
     """All that the text of a dispatch function depends on; equal shapes share one code object."""
 
     hook: str
-    mode: Mode
+    mode: Taking
     is_async: bool
     named: bool
     """Whether a result comes with the name of its plugin."""
