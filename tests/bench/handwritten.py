@@ -363,8 +363,8 @@ class PlainMessage:
     sender_id: str | None = None
     output_channel: str | None = None
     kind: str = "normal"
-    context: dict[str, Any] = field(default_factory=dict)
-    media: list[object] = field(default_factory=list)
+    context: dict[str, Any] = field(default_factory=dict[str, Any])
+    media: list[object] = field(default_factory=list[object])
     is_active: bool = False
     lifespan: object = None
 

@@ -128,12 +128,11 @@ def _dispatch(mode: Mode, answer: object, kind: Kind, count: int) -> dict[str, C
 def _manager(plugins: Sequence[object], *, first: bool) -> Any:
     pluggy: Any = import_module("pluggy")
 
-    class Specs:
-        @pluggy.HookspecMarker("bench")(firstresult=first)  # type: ignore[untyped-decorator]
-        def hook(self, message: str, session_id: str, state: dict[str, Any]) -> None: ...
+    def hook(self: object, message: str, session_id: str, state: dict[str, Any]) -> None: ...
 
+    mark = pluggy.HookspecMarker("bench")(firstresult=first)
     manager = pluggy.PluginManager("bench")
-    manager.add_hookspecs(Specs)
+    manager.add_hookspecs(type("Specs", (), {"hook": mark(hook)}))
     for index, plugin in reversed(list(enumerate(plugins))):
         manager.register(plugin, name=f"plugin{index}")
     return manager
