@@ -314,14 +314,23 @@ def awaits(kind: type) -> bool:
     return False
 
 
+_REFUSED: Final = object()
+"""Stands for a result that was refused until all are there."""
+
+
+def _without_refused(results: list[Any], *, named: bool) -> list[Any]:
+    return [one for one in results if (one[1] if named else one) is not _REFUSED]
+
+
 def _namespace(failures: HookFailures) -> dict[str, Any]:
     """The globals of the compiled functions of one `HookSet`."""
 
-    def refuse(implementation: Implementation, got: Any) -> None:
+    def refuse(implementation: Implementation, got: Any) -> object:
         close = getattr(got, "close", None)
         if callable(close):  # a coroutine that is dropped unawaited would warn
             close()
         failures.async_not_supported(implementation)
+        return _REFUSED
 
     def fold(implementation: Implementation, value: object, got: object) -> tuple[object, object, bool] | None:
         step = implementation.spec.step
@@ -341,6 +350,7 @@ def _namespace(failures: HookFailures) -> dict[str, Any]:
         "_failures": failures,
         "_failed": failures.failed,
         "_refuse": refuse,
+        "_without_refused": _without_refused,
         "_fold": fold,
         "_collect": collect,
         "_raise": raise_collected,

@@ -60,8 +60,8 @@ def compiled(shape: Shape) -> CodeType:
     """The code of a dispatch function.
 
     The namespace it runs in has `_type` (the builtin), `_plain` and `_awaits` (may a type's values be awaited),
-    `_refuse` (a sync path got an awaitable), `_failed` and `_collect` (an implementation raised), `_raise` (all
-    collected errors) and `_fold` (one result of a sequential hook).
+    `_refuse` and `_without_refused` (a sync path got an awaitable), `_failed` and `_collect` (an implementation
+    raised), `_raise` (all collected errors) and `_fold` (one result of a sequential hook).
     """
     text = "\n".join(_lines(shape)) + "\n"
     filename = f"<hook {shape.hook} {next(_serial)}>"
@@ -87,8 +87,11 @@ def _lines(shape: Shape) -> Iterator[str]:
     names = [f"_impl{index}" for index in range(len(shape.calls))]
     yield f"{'async ' * shape.is_async}def {shape.hook}(*, {', '.join((*shape.parameters, '_table'))}):"
     yield f"    {', '.join((*names, '_records'))}{',' * (not names)} = _table"
-    if shape.mode == "run_all" and not _is_gathered(shape):
-        yield "    _results = []"
+    if shape.mode == "run_all":
+        if not _is_gathered(shape):
+            yield "    _results = []"
+        elif not shape.is_async:
+            yield "    _refused = None"
     if shape.mode == "sequential":
         yield "    _outcome = None"
     if shape.failure == "collect" or shape.mode == "at_once":
@@ -97,10 +100,14 @@ def _lines(shape: Shape) -> Iterator[str]:
         yield from (f"    {line}" for line in _one_call(shape, index, call))
     if shape.failure == "collect":
         yield "    if _errors is not None: _raise(_errors)"
-    gathered = ", ".join(_result(shape, index) for index in range(len(shape.calls)))
+    results = "_results"
+    if _is_gathered(shape):
+        results = f"[{', '.join(_result(shape, index) for index in range(len(shape.calls)))}]"
+        if not shape.is_async:
+            yield f"    if _refused is not None: return _without_refused({results}, named={shape.named})"
     yield {
         "first_result": "    return None",
-        "run_all": f"    return [{gathered}]" if _is_gathered(shape) else "    return _results",
+        "run_all": f"    return {results}",
         "sequential": "    return _outcome",
         "at_once": "    return None",
     }[shape.mode]
@@ -108,7 +115,7 @@ def _lines(shape: Shape) -> Iterator[str]:
 
 def _is_gathered(shape: Shape) -> bool:
     """Whether every call gives a result or ends it all, so that the results need no list until the end."""
-    return shape.mode == "run_all" and shape.is_async and shape.failure == "propagate"
+    return shape.mode == "run_all" and shape.failure == "propagate"
 
 
 def _got(shape: Shape, index: int) -> str:
@@ -129,6 +136,8 @@ def _one_call(shape: Shape, index: int, call: CallShape) -> Iterator[str]:
         test = f"if {got} is not None and _type({got}) not in _plain and _awaits(_type({got})):"
         if shape.is_async:
             body.append(f"{test} {got} = await {got}")
+        elif _is_gathered(shape):
+            body.append(f"{test} {got} = _refused = _refuse(_records[{index}], {got})")
         else:
             take = [f"{test} _refuse(_records[{index}], _got)", "else:", *(f"    {line}" for line in take)]
     if shape.failure == "propagate":

@@ -128,11 +128,12 @@ def _dispatch(mode: Mode, answer: object, kind: Kind, count: int) -> dict[str, C
 def _manager(plugins: Sequence[object], *, first: bool) -> Any:
     pluggy: Any = import_module("pluggy")
 
-    def hook(self: object, message: str, session_id: str, state: dict[str, Any]) -> None: ...
+    class Specs:
+        def hook(self, message: str, session_id: str, state: dict[str, Any]) -> None: ...
 
-    mark = pluggy.HookspecMarker("bench")(firstresult=first)
+    pluggy.HookspecMarker("bench")(firstresult=first)(Specs.hook)  # the mark is an attribute of the function
     manager = pluggy.PluginManager("bench")
-    manager.add_hookspecs(type("Specs", (), {"hook": mark(hook)}))
+    manager.add_hookspecs(Specs)
     for index, plugin in reversed(list(enumerate(plugins))):
         manager.register(plugin, name=f"plugin{index}")
     return manager

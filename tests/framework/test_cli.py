@@ -73,6 +73,8 @@ def test_names_that_typer_makes_of_functions() -> None:
     low = commanding(lambda app: app.command()(Show_All), trylast=True)
     assert run(framework(low), "show-all") == "function\n"
     assert run(framework(low, named("show-all", "named")), "show-all") == "named\n"
+    high = commanding(lambda app: app.command()(Show_All))
+    assert run(framework(named("show-all", "named"), high), "show-all") == "function\n"
 
 
 def test_given_names_are_taken_as_they_are() -> None:
