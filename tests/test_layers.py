@@ -82,10 +82,21 @@ def test_modules_stay_short(path: Path) -> None:
     assert lines <= 400 or relative(path) in declaration_only
 
 
-LIGHT = """
-bub bub.turn bub.hooks.markers bub.hooks.specs bub.hooks.runtime bub.hooks.loading bub.core bub.core.events bub.core.tools
-bub.tape.tape bub.channels.channel bub.framework.framework bub.builtin.plugin
-""".split()
+LIGHT = [
+    "bub",
+    "bub.turn",
+    "bub.hooks.markers",
+    "bub.hooks.specs",
+    "bub.hooks.runtime",
+    "bub.hooks.loading",
+    "bub.core",
+    "bub.core.events",
+    "bub.core.tools",
+    "bub.tape.tape",
+    "bub.channels.channel",
+    "bub.framework.framework",
+    "bub.builtin.plugin",
+]
 
 
 @pytest.mark.parametrize("module", LIGHT)
