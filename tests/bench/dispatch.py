@@ -83,7 +83,7 @@ def _row(mode: Mode, answer: object, kind: Kind, count: int, *, waits: bool) -> 
         dispatch_name(mode, answer, kind, count, waits=waits),
         calls(by_hand, waits=waits),
         calls(handle, waits=waits),
-        target if waits else None,  # hooks that are called without await run once, when a program starts
+        target,
     )
 
 
