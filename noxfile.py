@@ -90,5 +90,5 @@ def docs(session: nox.Session) -> None:
 @nox.session
 def bench(session: nox.Session) -> None:
     """Speed as ratios to hand-written code in the same process; fails beyond the targets."""
-    install(session, "tests", "bench")
+    install(session, "tests")
     session.run("python", "-m", "tests.bench", *session.posargs)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 else:
     UserContent = ForwardRef("str | republic.Image | republic.Audio | republic.Video", module=__name__)
 
-# Any: the seeds' own type; a block is JSON.
+# Any: a block is JSON, as older plugins write it.
 LegacyPrompt: TypeAlias = str | list[dict[str, Any]]
 """A prompt without media as text; one with media as a list of content blocks."""
 

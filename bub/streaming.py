@@ -221,13 +221,16 @@ class EventStream:
         [TextDelta(text='hello')]
     """
 
-    __slots__ = ("__weakref__", "_next", "_source", "error", "usage")
+    __slots__ = ("__weakref__", "_next", "_sources", "error", "usage")
 
     def __init__(self, source: AsyncIterable[StreamEvent]) -> None:
         self.error: BubError | None = None
         self.usage: Usage | None = None
-        self._source: AsyncIterator[StreamEvent] | None = aiter(source)
-        self._next: Callable[[], Awaitable[StreamEvent]] = self._source.__anext__
+        iterator = aiter(source)
+        self._sources: tuple[AsyncIterable[StreamEvent], ...] = (
+            (iterator,) if iterator is source else (iterator, source)
+        )
+        self._next: Callable[[], Awaitable[StreamEvent]] = iterator.__anext__
 
     def __aiter__(self) -> Self:
         return self
@@ -248,11 +251,12 @@ class EventStream:
         Raises:
             Exception: Whatever the source raises while it is closed, at the first call.
         """
-        source, self._source = self._source, None
+        sources, self._sources = self._sources, ()
         self._next = _ended
-        close = getattr(source, "aclose", None)
-        if close is not None:
-            await close()
+        for source in sources:
+            close = getattr(source, "aclose", None)
+            if close is not None:
+                await close()
 
     def _note(self, event: StreamEvent) -> None:
         match event:

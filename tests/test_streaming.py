@@ -214,6 +214,26 @@ class TestEventStream:
         with pytest.raises(StopAsyncIteration):
             await anext(stream)
 
+    async def test_a_source_that_makes_its_iterator_is_closed_itself(self) -> None:
+        closed: list[str] = []
+
+        class Response:
+            async def __aiter__(self) -> AsyncIterator[StreamEvent]:
+                try:
+                    yield TextDelta("a")
+                    yield TextDelta("b")
+                finally:
+                    closed.append("iterator")
+
+            async def aclose(self) -> None:
+                closed.append("source")
+
+        stream = EventStream(Response())
+        await anext(stream)
+        await stream.aclose()
+        await stream.aclose()
+        assert closed == ["iterator", "source"]
+
     async def test_an_error_while_closing_is_raised_once(self) -> None:
         class Broken(Source):
             async def aclose(self) -> None:

@@ -18,13 +18,13 @@ import anyio.abc
 import anyio.lowlevel
 
 from bub.builtin.local_process import LocalProcess
-from bub.errors import BubError
+from bub.errors import BubError, ErrorKind
 
 
 class CommandStartError(BubError, FileNotFoundError):
     """The program of a command, or the folder to run it in, does not exist; `filename` names it."""
 
-    kind = "tool"
+    kind: ErrorKind = "tool"
 
 
 class FileTextError(BubError, ValueError):
@@ -35,7 +35,7 @@ class FileTextError(BubError, ValueError):
         offset: The position of the first byte that is not UTF-8.
     """
 
-    kind = "content"
+    kind: ErrorKind = "content"
 
     def __init__(self, path: Path, offset: int) -> None:
         super().__init__(f"expected UTF-8 text, got other bytes at offset {offset} - {path}. Read it as bytes instead.")

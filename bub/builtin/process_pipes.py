@@ -61,7 +61,7 @@ class OutputPipe(ByteReceiveStream):
         self._kept = bytearray()
         self._reading = anyio.Lock(fast_acquire=True)
         self._closed = False
-        self.ended = False
+        self.ended: bool = False
 
     @property
     def busy(self) -> bool:

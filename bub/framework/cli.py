@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Annotated
 
 from bub.hooks.specs import BubHookSpecs
@@ -41,7 +41,10 @@ def _command_name(command: CommandInfo) -> str:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"bub {version('bub')}")
+        try:
+            typer.echo(f"bub {version('bub')}")
+        except PackageNotFoundError:  # run from its sources
+            typer.echo("bub, not installed")
         raise typer.Exit
 
 

@@ -1,11 +1,13 @@
 """`BubFramework`: plugins, hooks, turns and resources of one application."""
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import structs
 
 from bub.application import ApplicationEvent
 from bub.bus import EventBus
@@ -150,21 +152,34 @@ class BubFramework:
         """
         for candidate, refusal in chosen(candidates(), only=only, disabled=disabled):
             known = self._statuses.get(candidate.key)
-            if known is not None and known.state != "disabled":
-                continue
-            self._statuses[candidate.key] = candidate.status("disabled", refusal) if refusal else self._load(candidate)
+            if known is None or known.state == "disabled":
+                status = candidate.status("disabled", refusal) if refusal else self._load(candidate)
+                self._statuses[candidate.key] = status
 
     def _load(self, candidate: Candidate) -> PluginStatus:
+        # seen by a constructor that loads plugins in its turn: this one is not to be made twice
+        self._statuses[candidate.key] = candidate.status("failed", "its constructor has not returned")
         before = set(self._registry.registrations)
         try:
             plugin = load_plugin(candidate, self)
             registration = self._registry.register(plugin, name=candidate.name, refused=self._refused())
-        except (BubError, RuntimeError) as error:
-            for name in set(self._registry.registrations) - before:  # what its constructor registered
+        except BaseException as error:
+            for name in self._new_since(before):  # what its constructor registered
                 self.unregister(name)
+            if not isinstance(error, BubError | RuntimeError):
+                self._statuses.pop(candidate.key, None)
+                raise
             logger.warning("hook.plugin_failed %s: %s", candidate.key, error, extra={"plugin": candidate.key})
             return candidate.status("failed", str(error))
-        return status_of(registration, candidate)
+        status = status_of(registration, candidate)
+        for name in self._new_since(before):  # what it registered comes from its distribution, too
+            if name in self._statuses and not self._statuses[name].distribution:
+                source = {"distribution": status.distribution, "version": status.version}
+                self._statuses[name] = structs.replace(self._statuses[name], **source)
+        return status
+
+    def _new_since(self, before: Set[str]) -> list[str]:
+        return [name for name in self._registry.registrations if name not in before]
 
     def _refused(self) -> Mapping[str, str] | None:
         return _WHILE_RUNNING if self._resources.running else None

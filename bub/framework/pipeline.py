@@ -1,6 +1,6 @@
 """One turn: seven steps in order, from a message to what is sent back."""
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
@@ -9,16 +9,18 @@ from bub.channels.channel import ChannelRouter
 from bub.channels.steering import STEERING_INBOX
 from bub.envelope import Envelope, to_envelope
 from bub.errors import ContentError, EnvelopeError, HookTypeError
-from bub.framework.checks import is_awaitable, is_sequence
-from bub.framework.model_stage import Turn, run_model_stage
+from bub.framework.checks import is_sequence
+from bub.framework.model_stage import Turn, run_model_stage, settled
 from bub.framework.plan import Plan, made_plan
 from bub.framework.resources import CLOSE_GRACE, Resources
 from bub.framework.shield import attach, closed_after, shielded, was_own_cancellation
+from bub.hooks.dispatch import Begun
 from bub.hooks.failures import collect, raise_collected
 from bub.hooks.registry import HookRegistry
 from bub.hooks.runtime import HookRuntime
 from bub.hooks.specs import BubHookSpecs
-from bub.prompt import UserContent, to_content, to_legacy_prompt
+from bub.hooks.unrolled import caller
+from bub.prompt import LegacyPrompt, UserContent, to_content, to_legacy_prompt
 from bub.turn import ENVIRONMENT, SESSION_ID, WORKSPACE, TurnResult, TurnState
 
 
@@ -47,6 +49,7 @@ class Pipeline:
         self._resolve: Final = runtime.named_first(hooks.resolve_session)
         self._build: Final = runtime.named_first(hooks.build_prompt)
         self._render: Final = runtime.named_all(hooks.render_outbound)
+        self._save: Final = runtime.at_once(hooks.save_state)
         self._save_grace: Final = save_grace
         self._plan: Plan = made_plan(hooks, registry)
         registry.watch(self._replan)
@@ -83,10 +86,13 @@ class Pipeline:
         turn.state = state = self._merged(loaded, turn.session_id)
         close = await self._open_environment(turn) if self._plan.has_environment else None
         try:
-            prompt: list[UserContent] = [turn.message.content]
+            content = turn.message.content
+            prompt: list[UserContent] = [content]
+            asked: LegacyPrompt = content
             if self._plan.builds:
                 prompt = await self._build_prompt(turn)
-            await self._run_model(turn, prompt)
+                asked = to_legacy_prompt(prompt)
+            await self._run_model(turn, asked)
             outbounds = (await self._render_outbound(turn) if self._plan.renders else None) or [_reply(turn)]
             if self._plan.dispatches:
                 await self._dispatch(outbounds)
@@ -162,47 +168,37 @@ class Pipeline:
             error.add_note(f"build_prompt of plugin {plugin!r}")
             raise
 
-    async def _run_model(self, turn: Turn, prompt: list[UserContent]) -> None:
+    async def _run_model(self, turn: Turn, prompt: LegacyPrompt) -> None:
         """The model stage, and `save_state` whatever becomes of it."""
         calls = self._plan.stream_calls if turn.streamed else self._plan.text_calls
         try:
-            await run_model_stage(turn, calls, to_legacy_prompt(prompt), self._runtime, self.router)
+            await run_model_stage(turn, calls, prompt, self._runtime, self.router)
         except BaseException as error:
-            failed = await self._save_state(turn, ending=not isinstance(error, Exception)) if self._plan.saves else None
-            if failed is not None:
+            try:
+                rest = self._save_state(turn, ending=not isinstance(error, Exception)) if self._plan.saves else None
+                if rest is not None:
+                    await rest
+            except Exception as failed:
                 attach(error, failed, "save_state")
             raise
-        if self._plan.saves:
-            failed = await self._save_state(turn, ending=False)
-            if failed is not None:
-                raise failed
+        rest = self._save_state(turn, ending=False) if self._plan.saves else None
+        if rest is not None:
+            await rest
 
-    async def _save_state(self, turn: Turn, *, ending: bool) -> Exception | None:
-        """Call `save_state`, shielded from cancellation; returns what its implementations raised.
+    def _save_state(self, turn: Turn, *, ending: bool) -> Coroutine[Any, Any, None] | None:
+        """Call `save_state`; what is left to be awaited, shielded from cancellation, when an implementation waits.
 
         Args:
             turn: The turn.
             ending: Whether the task is being cancelled already.
-        """
-        try:
-            if ending or self._plan.save_is_async:
-                await shielded(partial(self._call_save_state, turn), grace=self._save_grace, ending=ending)
-                return None
-            calls = iter(self._plan.save_calls)
-            errors: list[Exception] = []
-            waiting = _saved_at_once(turn, calls, errors)  # a shield costs a task, and few need it
-            if waiting is not None:
-                await shielded(partial(_saved_in_turn, turn, waiting, calls, errors), grace=self._save_grace)
-            elif errors:
-                raise_collected(errors)
-        except Exception as error:
-            return error
-        return None
 
-    def _call_save_state(self, turn: Turn) -> Awaitable[object]:
-        return self._hooks.save_state(
-            session_id=turn.session_id, state=turn.state, message=turn.message, model_output=turn.text
-        )
+        Raises:
+            Exception: What its implementations raised.
+        """
+        begun = self._save(session_id=turn.session_id, state=turn.state, message=turn.message, model_output=turn.text)
+        if begun is None:  # a shield costs a task, and few need it
+            return None
+        return shielded(partial(_save_rest, turn, begun), grace=self._save_grace, ending=ending)
 
     async def _render_outbound(self, turn: Turn) -> list[Envelope]:
         found = await self._render(
@@ -233,33 +229,20 @@ class Pipeline:
             raise_collected(errors, "several messages could not be dispatched")
 
 
-def _saved_at_once(
-    turn: Turn, calls: Iterator[Callable[..., object]], errors: list[Exception]
-) -> Awaitable[object] | None:
-    """Call implementations of `save_state` until one gives something to wait for; None when all are through."""
-    session_id, state, message, text = turn.session_id, turn.state, turn.message, turn.text
-    for call in calls:
+async def _save_rest(turn: Turn, begun: Begun) -> None:
+    """Await what the call of `save_state` has come to, and call the implementations that are left."""
+    waiting, errors, left = begun
+    try:
+        await waiting
+    except Exception as error:
+        errors = collect(errors, error)
+    for item in left:
+        call = caller(item.spec.parameters, item.arguments, item.function)
         try:
-            got = call(session_id, state, message, text)
+            await settled(call(turn.session_id, turn.state, turn.message, turn.text))
         except Exception as error:
-            errors.append(error)
-        else:
-            if got is not None and is_awaitable(got):
-                return got
-    return None
-
-
-async def _saved_in_turn(
-    turn: Turn, waiting: Awaitable[object] | None, calls: Iterator[Callable[..., object]], errors: list[Exception]
-) -> None:
-    """Wait, and call the other implementations."""
-    while waiting is not None:
-        try:
-            await waiting
-        except Exception as error:
-            errors.append(error)
-        waiting = _saved_at_once(turn, calls, errors)
-    if errors:  # here, inside the shield: what a waiting cancellation replaces is logged there
+            errors = collect(errors, error)
+    if errors is not None:
         raise_collected(errors)
 
 

@@ -34,8 +34,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Which steps of a turn have anything to do.
 
     Attributes:
-        save_is_async: Whether an implementation of `save_state` is a coroutine function.
-        save_calls: `save_state` in call order, when none is.
         text_calls: The model stage in the order in which it is asked for a text.
         stream_calls: The model stage in the order in which it is asked for a stream.
     """
@@ -44,8 +42,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     builds: bool
     has_environment: bool
     saves: bool
-    save_is_async: bool
-    save_calls: tuple[Callable[..., object], ...]
     renders: bool
     dispatches: bool
     text_calls: tuple[ModelCall, ...]
@@ -55,15 +51,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 def made_plan(hooks: BubHookSpecs, registry: HookRegistry) -> Plan:
     """The plan for the plugins as they are now."""
     group = registry.group(MODEL_STAGE)
-    savers = hooks.bound("save_state")
-    save_is_async = any(item.is_coroutine for item in savers)
     return Plan(
         resolves=bool(hooks.bound("resolve_session")),
         builds=bool(hooks.bound("build_prompt")),
         has_environment=bool(hooks.bound("provide_environment")),
-        saves=bool(savers),
-        save_is_async=save_is_async,
-        save_calls=() if save_is_async else tuple(_caller(item) for item in savers),
+        saves=bool(hooks.bound("save_state")),
         renders=bool(hooks.bound("render_outbound")),
         dispatches=bool(hooks.bound("dispatch_outbound")),
         text_calls=_calls(group, wanted="run_model"),
@@ -81,11 +73,7 @@ def _calls(group: Sequence[Implementation], *, wanted: str) -> tuple[ModelCall, 
             plugin=item.plugin,
             streams=item.spec.name == "run_model_stream",
             is_coroutine=item.is_coroutine,
-            call=_caller(item),
+            call=caller(item.spec.parameters, item.arguments, item.function),
         )
         for item in order
     )
-
-
-def _caller(item: Implementation) -> Callable[..., object]:
-    return caller(item.spec.parameters, item.arguments, item.function)

@@ -7,18 +7,18 @@ later registrations, and a call that is under way keeps the implementations it s
 """
 
 import inspect
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from threading import RLock
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Final, Generic, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Final, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from typing_extensions import override
 
 from bub.hooks.declaration import PROPAGATE, FailurePolicy, Generators, HookSpec, Implementation, Step
 from bub.hooks.failures import HookFailures, collect, raise_collected
-from bub.hooks.unrolled import CallShape, Mode, Shape, compiled
+from bub.hooks.unrolled import CallShape, Mode, Shape, Taking, compiled
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -191,7 +191,7 @@ class HookSet:
         """The implementations of a hook in call order, skipped ones included."""
         return self._dispatchers[name].implementations
 
-    def function(self, name: str, mode: Mode, *, is_async: bool, named: bool = False) -> Callable[..., Any]:
+    def function(self, name: str, mode: Taking, *, is_async: bool, named: bool = False) -> Callable[..., Any]:
         """The function that dispatches a hook in a way that may differ from its own; it sees later registrations.
 
         Args:
@@ -203,10 +203,14 @@ class HookSet:
         return self._dispatchers[name].function(_Way(mode, is_async, named))
 
 
+Begun: TypeAlias = tuple[Awaitable[object], list[Exception] | None, tuple[Implementation, ...]]
+"""Where a call `at_once` stopped: what is to be awaited, the errors so far, and the implementations that are left."""
+
+
 class _Way(NamedTuple):
     """How a hook is dispatched."""
 
-    mode: Mode
+    mode: Taking
     is_async: bool
     named: bool = False
 
@@ -253,14 +257,15 @@ class Dispatcher:
         return function
 
     def _compile_for(self, implementations: tuple[Implementation, ...], function: FunctionType, way: _Way) -> None:
-        called = tuple(i for i in implementations if not i.skipped and (way.is_async or not i.is_coroutine))
-        if not way.is_async:
+        awaits_none = not way.is_async and way.mode != "at_once"
+        called = tuple(i for i in implementations if not i.skipped and not (awaits_none and i.is_coroutine))
+        if awaits_none:
             failures: HookFailures = self._namespace["_failures"]
             for implementation in implementations:
                 if implementation.is_coroutine:
                     failures.async_not_supported(implementation)
         failure = self.spec.failure.kind
-        if failure == "collect" and way.mode != "run_all":  # a first result ends the call: nothing is left to collect
+        if failure == "collect" and way.mode in ("first_result", "sequential"):  # a result may end the call
             failure = "propagate"
         calls = tuple(CallShape(i.arguments, i.is_coroutine) for i in called)
         shape = Shape(self.spec.name, way.mode, way.is_async, way.named, failure, self.spec.parameters, calls)
@@ -309,14 +314,23 @@ def awaits(kind: type) -> bool:
     return False
 
 
+_REFUSED: Final = object()
+"""Stands for a result that was refused until all are there."""
+
+
+def _without_refused(results: list[Any], *, named: bool) -> list[Any]:
+    return [one for one in results if (one[1] if named else one) is not _REFUSED]
+
+
 def _namespace(failures: HookFailures) -> dict[str, Any]:
     """The globals of the compiled functions of one `HookSet`."""
 
-    def refuse(implementation: Implementation, got: Any) -> None:
+    def refuse(implementation: Implementation, got: Any) -> object:
         close = getattr(got, "close", None)
         if callable(close):  # a coroutine that is dropped unawaited would warn
             close()
         failures.async_not_supported(implementation)
+        return _REFUSED
 
     def fold(implementation: Implementation, value: object, got: object) -> tuple[object, object, bool] | None:
         step = implementation.spec.step
@@ -336,6 +350,7 @@ def _namespace(failures: HookFailures) -> dict[str, Any]:
         "_failures": failures,
         "_failed": failures.failed,
         "_refuse": refuse,
+        "_without_refused": _without_refused,
         "_fold": fold,
         "_collect": collect,
         "_raise": raise_collected,

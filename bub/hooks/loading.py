@@ -34,7 +34,7 @@ class PluginStatus(msgspec.Struct, frozen=True, kw_only=True):
         state: `ok`; `degraded`: a part of it is never called; `failed`: nothing of it is registered; `disabled`.
         distribution: The distribution that it comes from; empty for one that the program registered itself.
         version: The distribution's version.
-        reason: Why it is not `ok`; empty when it is.
+        reason: Why it is not `ok`; of one that is, that it implements no hook; else empty.
     """
 
     name: str

@@ -24,6 +24,11 @@ from types import CodeType
 from typing import Literal, NamedTuple, TypeAlias
 
 Mode: TypeAlias = Literal["first_result", "run_all", "sequential"]
+Taking: TypeAlias = Literal[Mode, "at_once"]
+"""How results are taken: as a hook's mode says, or `at_once`, which is `run_all` without a coroutine and without
+results. Where that comes to something to be awaited, it returns it, with the errors so far and what is left to call.
+"""
+
 FailureKind: TypeAlias = Literal["propagate", "collect", "isolate"]
 
 _serial = count(1)
@@ -41,7 +46,7 @@ class Shape(NamedTuple):
     """All that the text of a dispatch function depends on; equal shapes share one code object."""
 
     hook: str
-    mode: Mode
+    mode: Taking
     is_async: bool
     named: bool
     """Whether a result comes with the name of its plugin."""
@@ -55,8 +60,8 @@ def compiled(shape: Shape) -> CodeType:
     """The code of a dispatch function.
 
     The namespace it runs in has `_type` (the builtin), `_plain` and `_awaits` (may a type's values be awaited),
-    `_refuse` (a sync path got an awaitable), `_failed` and `_collect` (an implementation raised), `_raise` (all
-    collected errors) and `_fold` (one result of a sequential hook).
+    `_refuse` and `_without_refused` (a sync path got an awaitable), `_failed` and `_collect` (an implementation
+    raised), `_raise` (all collected errors) and `_fold` (one result of a sequential hook).
     """
     text = "\n".join(_lines(shape)) + "\n"
     filename = f"<hook {shape.hook} {next(_serial)}>"
@@ -82,27 +87,35 @@ def _lines(shape: Shape) -> Iterator[str]:
     names = [f"_impl{index}" for index in range(len(shape.calls))]
     yield f"{'async ' * shape.is_async}def {shape.hook}(*, {', '.join((*shape.parameters, '_table'))}):"
     yield f"    {', '.join((*names, '_records'))}{',' * (not names)} = _table"
-    if shape.mode == "run_all" and not _is_gathered(shape):
-        yield "    _results = []"
+    if shape.mode == "run_all":
+        if not _is_gathered(shape):
+            yield "    _results = []"
+        elif not shape.is_async:
+            yield "    _refused = None"
     if shape.mode == "sequential":
         yield "    _outcome = None"
-    if shape.failure == "collect":
+    if shape.failure == "collect" or shape.mode == "at_once":
         yield "    _errors = None"
     for index, call in enumerate(shape.calls):
         yield from (f"    {line}" for line in _one_call(shape, index, call))
     if shape.failure == "collect":
         yield "    if _errors is not None: _raise(_errors)"
-    gathered = ", ".join(_result(shape, index) for index in range(len(shape.calls)))
+    results = "_results"
+    if _is_gathered(shape):
+        results = f"[{', '.join(_result(shape, index) for index in range(len(shape.calls)))}]"
+        if not shape.is_async:
+            yield f"    if _refused is not None: return _without_refused({results}, named={shape.named})"
     yield {
         "first_result": "    return None",
-        "run_all": f"    return [{gathered}]" if _is_gathered(shape) else "    return _results",
+        "run_all": f"    return {results}",
         "sequential": "    return _outcome",
+        "at_once": "    return None",
     }[shape.mode]
 
 
 def _is_gathered(shape: Shape) -> bool:
     """Whether every call gives a result or ends it all, so that the results need no list until the end."""
-    return shape.mode == "run_all" and shape.is_async and shape.failure == "propagate"
+    return shape.mode == "run_all" and shape.failure == "propagate"
 
 
 def _got(shape: Shape, index: int) -> str:
@@ -117,12 +130,14 @@ def _result(shape: Shape, index: int) -> str:
 def _one_call(shape: Shape, index: int, call: CallShape) -> Iterator[str]:
     """One implementation: the call, the wait for its result, what is done with it, what is done when it raises."""
     got = _got(shape, index)
-    body = [f"{got} = {'await ' * call.is_coroutine}_impl{index}({call.arguments})"]
+    body = [f"{got} = {'await ' * (call.is_coroutine and shape.is_async)}_impl{index}({call.arguments})"]
     take = _take(shape, index)
-    if not call.is_coroutine:
+    if not call.is_coroutine and shape.mode != "at_once":
         test = f"if {got} is not None and _type({got}) not in _plain and _awaits(_type({got})):"
         if shape.is_async:
             body.append(f"{test} {got} = await {got}")
+        elif _is_gathered(shape):
+            body.append(f"{test} {got} = _refused = _refuse(_records[{index}], {got})")
         else:
             take = [f"{test} _refuse(_records[{index}], _got)", "else:", *(f"    {line}" for line in take)]
     if shape.failure == "propagate":
@@ -149,6 +164,9 @@ def _take(shape: Shape, index: int) -> list[str]:
         return [f"if _got is not None: return {result}"]
     if shape.mode == "run_all":
         return [] if _is_gathered(shape) else [f"_results.append({result})"]
+    if shape.mode == "at_once":
+        test = "_got is not None and _type(_got) not in _plain and _awaits(_type(_got))"
+        return [f"if {test}: return _got, _errors, _records[{index + 1}:]"]
     value = shape.parameters[0]
     return [
         "if _got is not None:",

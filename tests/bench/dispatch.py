@@ -78,11 +78,12 @@ def _row(mode: Mode, answer: object, kind: Kind, count: int, *, waits: bool) -> 
     handle: Function = getattr(hooks, hook)
     by_hand = unrolled(mode, [getattr(plugin, hook) for plugin in plugins], waits=waits)
     asks_each = mode == "all" and answer is not None and kind == "sync"
+    target = VALUES_TARGET if asks_each else TARGET
     return Row(
         dispatch_name(mode, answer, kind, count, waits=waits),
         calls(by_hand, waits=waits),
         calls(handle, waits=waits),
-        VALUES_TARGET if asks_each else TARGET,
+        target,
     )
 
 

@@ -47,9 +47,9 @@ def rows() -> Iterator[Row]:
 def _emitted(called: Sequence[Function], others: int = 0) -> Case:
     bus = EventBus()
     for handler in handlers("sync", others):
-        bus.on(Other, handler)
+        bus.on(Other)(handler)
     for handler in called:
-        bus.on(Happened, handler)
+        bus.on(Happened)(handler)
     event = Happened()
 
     async def run(count: int) -> None:

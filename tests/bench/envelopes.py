@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from bub.envelope import Envelope, to_envelope
 
 from .rows import Row
 
-FIELDS: Final = {"content": "hello", "session_id": "s", "channel": "c", "chat_id": "1"}
+FIELDS: Final[dict[str, Any]] = {"content": "hello", "session_id": "s", "channel": "c", "chat_id": "1"}
 
 
 @dataclass

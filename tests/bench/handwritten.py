@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from .timing import Case, drive
@@ -257,7 +258,7 @@ def on_error(self: object, stage: str) -> None:
 
 def turn_plugins(count: int, mark: Callable[[str, Function], Function], model: Function = answer) -> list[object]:
     """The plugins of a turn as objects; methods marked by `mark`, which gets the hook's name and the function."""
-    members = {"load_state": load_state, "save_state": save_state, "on_error": on_error}
+    members: dict[str, Function] = {"load_state": load_state, "save_state": save_state, "on_error": on_error}
     plugins: list[object] = [type("Model", (), {"run_model": mark("run_model", _copied(model))})()]
     for _ in range(count - 1):
         marked = {hook: mark(hook, _copied(function)) for hook, function in members.items()}
@@ -267,9 +268,9 @@ def turn_plugins(count: int, mark: Callable[[str, Function], Function], model: F
 
 def _copied(function: Function) -> Function:
     """The same code in a new function: each plugin comes with functions of its own."""
-    namespace = vars(inspect.getmodule(function))
-    made: Function = type(function)(function.__code__, namespace, function.__name__)
-    return made
+    if not inspect.isfunction(function):
+        raise TypeError(f"expected a function, got {function!r}")
+    return FunctionType(function.__code__, function.__globals__, function.__name__)
 
 
 def hooks_of(plugins: Sequence[Any]) -> TurnHooks:
@@ -362,8 +363,8 @@ class PlainMessage:
     sender_id: str | None = None
     output_channel: str | None = None
     kind: str = "normal"
-    context: dict[str, Any] = field(default_factory=dict)
-    media: list[object] = field(default_factory=list)
+    context: dict[str, Any] = field(default_factory=dict[str, Any])
+    media: list[object] = field(default_factory=list[object])
     is_active: bool = False
     lifespan: object = None
 

@@ -129,9 +129,9 @@ def _manager(plugins: Sequence[object], *, first: bool) -> Any:
     pluggy: Any = import_module("pluggy")
 
     class Specs:
-        @pluggy.HookspecMarker("bench")(firstresult=first)  # type: ignore[untyped-decorator]
         def hook(self, message: str, session_id: str, state: dict[str, Any]) -> None: ...
 
+    pluggy.HookspecMarker("bench")(firstresult=first)(Specs.hook)  # the mark is an attribute of the function
     manager = pluggy.PluginManager("bench")
     manager.add_hookspecs(Specs)
     for index, plugin in reversed(list(enumerate(plugins))):

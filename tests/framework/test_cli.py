@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError
 from typing import Any
 
 import pytest
@@ -73,6 +74,8 @@ def test_names_that_typer_makes_of_functions() -> None:
     low = commanding(lambda app: app.command()(Show_All), trylast=True)
     assert run(framework(low), "show-all") == "function\n"
     assert run(framework(low, named("show-all", "named")), "show-all") == "named\n"
+    high = commanding(lambda app: app.command()(Show_All))
+    assert run(framework(named("show-all", "named"), high), "show-all") == "function\n"
 
 
 def test_given_names_are_taken_as_they_are() -> None:
@@ -109,6 +112,14 @@ def test_no_command_and_no_plugin() -> None:
 def test_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bub.framework.cli.version", lambda name: f"9.9 of {name}")
     assert run(framework(named("one", "first")), "--version") == "bub 9.9 of bub\n"
+
+
+def test_the_version_of_sources_that_are_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("bub.framework.cli.version", unknown)
+    assert run(framework(named("one", "first")), "--version") == "bub, not installed\n"
 
 
 def test_help_lists_the_commands_by_name() -> None:

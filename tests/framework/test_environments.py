@@ -240,6 +240,18 @@ class TestSlowClosing:
             await made.process_inbound("hi")
         assert (scope.cancelled_caught, place.closed) == (True, int(grace == 5))
 
+    @pytest.mark.parametrize("grace", [5, 0.001])
+    async def test_at_the_end_of_running_too(self, monkeypatch: pytest.MonkeyPatch, grace: float) -> None:
+        monkeypatch.setattr(resources, "CLOSE_GRACE", grace)
+        place = SlowPlace()
+        made = framework(answering(), plugin(provide_environment=lambda: place))
+        with anyio.CancelScope() as scope:
+            async with made.running():
+                await made.process_inbound("hi")
+                scope.cancel()
+                await anyio.sleep_forever()
+        assert (scope.cancelled_caught, place.closed) == (True, int(grace == 5))
+
 
 class TestTurnsAcrossTheEnds:
     """A turn that begins and one that ends on different sides of `running()` lose no environment."""

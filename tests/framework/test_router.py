@@ -260,3 +260,49 @@ async def test_both_are_closed_when_the_turn_is_cancelled() -> None:
     with anyio.move_on_after(0.01) as scope:
         await made.process_inbound("hi", stream_output=True)
     assert (scope.cancelled_caught, closed) == (True, ["model", "router"])
+
+
+class Shown:
+    """What a router may hand out besides a generator: an iterator that has to be closed."""
+
+    def __init__(self, stream: AsyncStreamEvents) -> None:
+        self._stream = stream
+        self.closed = 0
+
+    def __aiter__(self) -> Shown:
+        return self
+
+    async def __anext__(self) -> StreamEvent:
+        return await self._stream.__anext__()
+
+    async def aclose(self) -> None:
+        self.closed += 1
+
+
+@pytest.mark.parametrize("outcome", ["read", "failed", "cancelled"])
+async def test_what_the_router_handed_out_is_closed_once(outcome: str) -> None:
+    shown: list[Shown] = []
+
+    async def model() -> AsyncIterator[StreamEvent]:
+        yield TextDelta("a")
+        if outcome == "failed":
+            raise ValueError("mine")
+        if outcome == "cancelled":
+            await anyio.sleep_forever()
+
+    def show(stream: AsyncStreamEvents) -> AsyncIterator[StreamEvent]:
+        shown.append(Shown(stream))
+        return shown[-1]
+
+    made = framework(plugin(run_model_stream=lambda: model()))
+    made.bind_router(StreamRouter(show))
+    ended: list[str] = []
+    with anyio.move_on_after(0.01 if outcome == "cancelled" else None) as scope:
+        try:
+            await made.process_inbound("hi", stream_output=True)
+            ended.append("read")
+        except ValueError:
+            ended.append("failed")
+    assert ended == ([] if scope.cancelled_caught else [outcome])
+    assert scope.cancelled_caught == (outcome == "cancelled")
+    assert [one.closed for one in shown] == [1]

@@ -128,6 +128,32 @@ class TestFailures:
         assert caught.value is mine
         assert saved[-1] == ("saved", "answer")
 
+    async def test_all_run_also_after_plain_functions_that_have_to_be_awaited(self) -> None:
+        saved: list[str] = []
+        errors = {"b": ValueError("b"), "c": KeyError("c"), "d": OSError("d")}
+
+        async def save(name: str) -> None:
+            await anyio.lowlevel.checkpoint()
+            saved.append(name)
+            if name in errors:
+                raise errors[name]
+
+        def save_at_once(name: str) -> None:
+            saved.append(name)
+            raise errors[name]
+
+        low_to_high = [
+            plugin(save_state=lambda: save("e")),
+            plugin(save_state=lambda: save_at_once("d")),
+            plugin(save_state=lambda: save("c")),
+            plugin(save_state=lambda: save_at_once("b")),
+            plugin(save_state=lambda: save("a")),
+        ]
+        with pytest.raises(ExceptionGroup, match="several implementations failed") as caught:
+            await framework(answering(), *low_to_high).process_inbound("hi")
+        assert saved == ["a", "b", "c", "d", "e"]
+        assert caught.value.exceptions == tuple(errors.values())
+
     @both_modes
     @pytest.mark.parametrize("is_async", [False, True])
     async def test_the_error_of_the_model_wins(self, streamed: bool, is_async: bool) -> None:  # S19

@@ -375,6 +375,23 @@ def test_an_interrupt_from_the_keyboard_passes_through(site: Site, where: str) -
     assert states(framework) == {"a": "ok"}
 
 
+def test_an_interrupt_leaves_nothing_of_a_half_made_plugin(site: Site) -> None:
+    site.plugin("a", INNER.format(then="raise KeyboardInterrupt"))
+    framework = BubFramework()
+    with pytest.raises(KeyboardInterrupt):
+        framework.load_hooks()
+    assert states(framework) == {}
+    assert framework.hooks.provide_tools() == []
+
+
+def test_a_plugin_whose_constructor_loads_plugins(site: Site) -> None:
+    site.plugin("b")
+    site.plugin("a", "class Plugin:\n    def __init__(self, framework): framework.load_hooks()")
+    framework = loaded()
+    assert states(framework) == {"a": "ok", "b": "ok"}
+    assert order(framework) == ["b"]  # once
+
+
 INNER = """
     from bub import hookimpl
     class Inner:
@@ -394,7 +411,7 @@ def test_a_plugin_may_register_others_the_inner_one_first(site: Site) -> None:
     framework = loaded()
     assert states(framework) == {"inner": "ok", "a": "ok"}
     assert framework.hooks.provide_tools() == ["outer", "inner"]
-    assert framework.plugin_status["inner"].distribution == ""
+    assert framework.plugin_status["inner"].distribution == "a"  # it comes from there, too
 
 
 @pytest.mark.parametrize("then", ["raise ValueError('why')", "raise SystemExit", "framework.register(None)"])

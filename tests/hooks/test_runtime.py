@@ -204,3 +204,68 @@ async def test_notify_error_shows_an_exception_to_all_observers() -> None:
 def test_a_runtime_needs_no_framework() -> None:
     failures = HookFailures()
     assert HookRuntime(BubHookSpecs(failures), failures).call_many_sync("provide_tools") == []
+
+
+def test_at_once_calls_all_that_need_no_waiting() -> None:
+    framework, calls = BubFramework(), []
+    begin = framework.runtime.at_once(framework.hooks.save_state)
+    assert begin(**arguments()["save_state"]) is None
+    framework.register(implementing("save_state", lambda self: calls.append("low")), name="low")
+    framework.register(implementing("save_state", lambda self: calls.append("high")), name="high")
+    assert begin(**arguments()["save_state"]) is None
+    assert calls == ["high", "low"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("kind", ["async def", "awaitable"])
+async def test_at_once_stops_where_something_is_to_be_awaited(kind: str) -> None:
+    framework, calls = BubFramework(), []
+    error = ValueError("why")
+
+    def broken(self: object) -> None:
+        raise error
+
+    async def later(self: object) -> None:
+        calls.append("later")
+
+    framework.register(implementing("save_state", lambda self: calls.append("low")), name="low")
+    middle = later if kind == "async def" else lambda self: later(self)
+    framework.register(implementing("save_state", middle), name="middle")
+    framework.register(implementing("save_state", broken), name="broken")
+    framework.register(implementing("save_state", lambda self: calls.append("high")), name="high")
+    begun = framework.runtime.at_once(framework.hooks.save_state)(**arguments()["save_state"])
+    assert begun is not None
+    awaited, errors, rest = begun
+    assert calls == ["high"]
+    assert errors == [error]
+    assert [implementation.plugin for implementation in rest] == ["low"]
+    await awaited
+    assert calls == ["high", "later"]
+
+
+def test_at_once_raises_what_it_collected_when_nothing_is_left() -> None:
+    framework, calls = BubFramework(), []
+
+    def broken(self: object) -> None:
+        raise ValueError("why")
+
+    framework.register(implementing("save_state", lambda self: calls.append("low")), name="low")
+    framework.register(implementing("save_state", broken), name="broken")
+    framework.register(implementing("save_state", broken), name="broken too")
+    with pytest.raises(ExceptionGroup) as caught:
+        framework.runtime.at_once(framework.hooks.save_state)(**arguments()["save_state"])
+    assert len(caught.value.exceptions) == 2
+    assert calls == ["low"]
+
+
+def test_at_once_does_not_keep_what_is_no_exception() -> None:
+    framework, calls = BubFramework(), []
+
+    def broken(self: object) -> None:
+        raise KeyboardInterrupt
+
+    framework.register(implementing("save_state", lambda self: calls.append("low")), name="low")
+    framework.register(implementing("save_state", broken), name="broken")
+    with pytest.raises(KeyboardInterrupt):
+        framework.runtime.at_once(framework.hooks.save_state)(**arguments()["save_state"])
+    assert calls == []

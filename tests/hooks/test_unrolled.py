@@ -48,13 +48,12 @@ def test_all_results_with_names_on_a_synchronous_path() -> None:
         == """\
 def ask(*, message, state, _table):
     _impl0, _records = _table
-    _results = []
-    _got = _impl0(message)
-    if _got is not None and _type(_got) not in _plain and _awaits(_type(_got)): _refuse(_records[0], _got)
-    else:
-        _results.append((_records[0].plugin, _got))
-    return _results
-"""
+    _refused = None
+    _got0 = _impl0(message)
+    if _got0 is not None and _type(_got0) not in _plain and _awaits(_type(_got0)): _got0 = _refused = _refuse(_records[0], _got0)
+    if _refused is not None: return _without_refused([(_records[0].plugin, _got0)], named=True)
+    return [(_records[0].plugin, _got0)]
+"""  # noqa: E501
     )
 
 
