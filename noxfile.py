@@ -1,6 +1,7 @@
 """The project's sessions: `python -m nox` runs the default ones, `python -m nox -s bench` one of them."""
 
 import re
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -11,6 +12,11 @@ nox.options.sessions = ["tests", "typecheck", "lint", "verifytypes"]
 nox.options.reuse_existing_virtualenvs = True
 
 PROJECT = nox.project.load_toml("pyproject.toml")
+FETCH_WEIGHTS = """
+import pathlib, sys, anyio
+from bub.builtin.weights import default_weights
+print(anyio.run(default_weights, pathlib.Path(sys.argv[1])))
+"""
 PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
 
 
@@ -85,6 +91,26 @@ def docs(session: nox.Session) -> None:
     install(session, "tests")
     session.run("python", "tools/generate_docs.py", "--check")
     session.run("python", "-m", "pytest", "-q", "docs", "README.md", *session.posargs)
+
+
+@nox.session
+def e2e(session: nox.Session) -> None:
+    """bub against a real llama.cpp server and a scripted HTTP provider; npm and a network must be there."""
+    install(session, "tests", extras="[app,local]")
+    provider = Path(session.create_tmp(), "aimock").absolute()
+    shutil.copytree("tests/e2e/aimock", provider, dirs_exist_ok=True)
+    npm = ("npm", "ci", "--prefix", str(provider), "--ignore-scripts", "--no-audit", "--no-fund")
+    session.run(*npm, external=True)
+    home = str(Path(session.cache_dir, "bub").absolute())
+    session.run("python", "-c", FETCH_WEIGHTS, home)
+    session.run(
+        "python", "-m", "pytest", *(session.posargs or ["-q", "tests/e2e", "README.md", "docs/models.md"]),
+        env={
+            "BUB_E2E": "1",
+            "BUB_HOME": home,
+            "BUB_AIMOCK": str(provider / "node_modules" / "@copilotkit" / "aimock" / "dist" / "cli.js"),
+        },
+    )  # fmt: skip
 
 
 @nox.session

@@ -91,11 +91,13 @@ def test_the_readme_has_the_two_commands_and_is_short() -> None:
     text = read(ROOT / "README.md")
     consoles = [block for block in read_blocks(text) if block.language == "console"]
     commands = [command for console in consoles for command, _ in read_commands(console)]
-    assert """python -m pip install '.[app]' && bub run "hello\"""" in commands
+    assert """python -m pip install '.[app,local]' && bub run "hello\"""" in commands
     assert NOX_COMMAND in commands
     assert len(text.splitlines()) <= 90
     assert NOX_COMMAND in read(ROOT / ".ci" / "run")
     assert {"tests", "typecheck"} <= set(nox_sessions().default)
+    assert "python -m nox -s e2e" in read(ROOT / ".ci" / "run")
+    assert "e2e" in nox_sessions().known
 
 
 def test_the_settings_on_the_typing_page_name_all_four_checkers() -> None:
@@ -227,6 +229,30 @@ def test_a_block_that_does_what_it_says_passes(text: str, backend: str) -> None:
         run_all(text, page)
     finally:
         page.close()
+
+
+LOCAL = """```console
+$ python -m pip install '.[app,local]' && bub run "hello"
+Hello
+```
+
+```console
+$ BUB_MODEL=local:mine.gguf bub run "hello"
+Hello
+$ false
+```
+"""
+
+
+def test_a_block_that_needs_the_local_model_runs_in_its_session_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BUB_E2E", raising=False)
+    run_all(LOCAL, Page("asyncio"))
+    monkeypatch.setenv("BUB_E2E", "1")
+    asked: list[str] = []
+    monkeypatch.setattr(Page, "_shell", lambda _, command, status: (status, asked.append(command) or "Hello"))
+    with pytest.raises(BlockError):  # the last command prints something else than the page shows
+        run_all(LOCAL, Page("asyncio"))
+    assert len(asked) == 3
 
 
 # -------------------------------------------------------------------------------------------------- docstrings

@@ -284,13 +284,13 @@ def test_hooks_as_json_are_in_call_order_with_their_origin(user: Installation) -
     called = {name: [item.plugin for item in report.implementations] for name, report in hooks.items()}
     assert {name: plugins for name, plugins in called.items() if plugins} == {
         "load_state": ["memory"],
-        "run_model_stream": ["echo"],
+        "run_model_stream": ["echo", "builtin"],
         "save_state": ["memory"],
         "render_outbound": ["echo"],
         "register_cli_commands": ["memory", "builtin"],
         "provide_environment": ["builtin"],
         "system_prompt": ["memory", "echo"],
-        "provide_lifespan": ["memory"],
+        "provide_lifespan": ["memory", "builtin"],
     }
     memory, echo = hooks["system_prompt"].implementations
     assert (memory.position, memory.kind, memory.priority) == (1, "sync", "plain")

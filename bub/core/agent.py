@@ -19,6 +19,7 @@ from bub.core.command import Command
 from bub.core.command_prompt import command_text
 from bub.core.events import AgentEvent
 from bub.core.executor import ToolExecutor
+from bub.core.offer import Offers
 from bub.core.recorder import TapeRecorder
 from bub.core.republic_model import Model, as_model_client
 from bub.core.run import Run
@@ -102,6 +103,7 @@ class Agent:
         self._sidecars: Final = tuple(sidecars)
         self._max_steps: Final = max_steps
         self._command_prefix: Final = command_prefix
+        self._offers: Final = Offers()
         self._executor: Final = ToolExecutor(bus, max_tool_concurrency)
         self._tapes: Final[OrderedDict[str, StoreTape]] = OrderedDict()
         TapeRecorder().subscribe(self.events)
@@ -311,6 +313,7 @@ class Agent:
             executor=self._executor,
             system_prompt=self.system_prompt,
             prepare_tools=self.prepare_tools,
+            offers=self._offers,
             builtin_tools=self._builtin_tools,
         )
 

@@ -194,14 +194,26 @@ class ToolExecutor:
             begun.add(call.tool_call_id)
             returned = call_handler(tool, arguments, call.context)
         else:
-
-            def in_thread() -> tuple[object]:  # a tuple, because trio takes no coroutine from a thread
-                begun.add(call.tool_call_id)
-                return (call_handler(tool, arguments, call.context),)
-
-            # a thread of its own: a plain function must not stop the event loop. It sees our context variables.
-            (returned,) = await anyio.to_thread.run_sync(in_thread, abandon_on_cancel=True, limiter=self._limiter())
+            returned = await self._in_thread(tool, arguments, call, begun)
         return await returned if _is_awaitable(returned) else returned
+
+    async def _in_thread(self, tool: Tool, arguments: Arguments, call: ToolCall, begun: set[str]) -> object:
+        """Call a plain function in a thread, so that it does not stop the loop; it sees our context variables."""
+        ticket = threading.Lock()  # the thread begins with it, or the call was given up before and never begins
+
+        def work() -> tuple[object]:  # a tuple, because trio takes no coroutine from a thread
+            if not ticket.acquire(blocking=False):
+                return (None,)
+            begun.add(call.tool_call_id)
+            return (call_handler(tool, arguments, call.context),)
+
+        try:
+            (returned,) = await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._limiter())
+        except BaseException:
+            if not ticket.acquire(blocking=False):
+                begun.add(call.tool_call_id)
+            raise
+        return returned
 
     def _limiter(self) -> anyio.CapacityLimiter:
         limiter = self._threads.get()

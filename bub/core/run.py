@@ -83,6 +83,8 @@ class Run:
                 prompt = self._prompt_again(prompt)
             elif finished.status == "continue":
                 prompt = [finished.next_prompt] if finished.next_prompt else None
+            elif finished.status == "cancelled":  # whole by itself, but nothing follows any more
+                raise RunEnded
             else:
                 return
 

@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 import anyio
 import anyio.lowlevel
 
+from bub.core.waking import Signal, signal_maker
 from bub.errors import BubError, ModelError
 from bub.streaming import StreamEvent, StreamFailed, Usage, UsageReported
 
@@ -55,8 +56,9 @@ class RunStream:
         self.under_way: anyio.CancelScope | None = None
         self._ending = False
         self._events: Final[deque[StreamEvent]] = deque()
-        self._readable: anyio.Event | None = None
-        self._taken: anyio.Event | None = None
+        self._readable: Signal | None = None
+        self._taken: Signal | None = None
+        self._make_signal: Callable[[], Signal] = anyio.Event
         self._finished: anyio.Event | None = None
         self._life: anyio.CancelScope | None = None
         self._raised: BaseException | None = None
@@ -86,7 +88,7 @@ class RunStream:
                 raise StopAsyncIteration
             if self._readable is not None:
                 raise RuntimeError("expected one reader, got a second __anext__ during the first - stream of a run")
-            self._readable = anyio.Event()
+            self._readable = self._make_signal()
             if self._taken is not None:
                 self._taken.set()
             try:
@@ -158,7 +160,7 @@ class RunStream:
             await anyio.lowlevel.checkpoint()
 
     async def _wait_for_reader(self) -> None:
-        self._taken = anyio.Event()
+        self._taken = self._make_signal()
         try:
             await self._taken.wait()
         finally:
@@ -167,8 +169,9 @@ class RunStream:
     # --------------------------------------------------------------------------------------- the life of the run
 
     def start(self) -> None:
-        """Note that `produce` is going to be called, so that who closes the stream waits for it."""
+        """Note that `produce` is going to be called in this event loop, so that who closes the stream waits for it."""
         self._started = True
+        self._make_signal = signal_maker()
 
     async def produce(self, producer: Callable[[], Awaitable[None]]) -> None:
         """Run the producer to its end; what it raises goes to the reader.
@@ -177,7 +180,6 @@ class RunStream:
         does happen. That has `ENDING_GRACE` seconds.
         """
         _inside.set((*_inside.get(), self))
-        self._started = True
         try:
             with anyio.CancelScope(shield=True) as life:
                 self._life = life
@@ -193,12 +195,19 @@ class RunStream:
             if isinstance(raised, BubError):
                 self.error = raised
         except BaseException as raised:  # KeyboardInterrupt and the like: to the reader, and through it to the program
-            self._raised = None if isinstance(raised, anyio.get_cancelled_exc_class()) else raised
+            self._raised = self._told_of(raised)
         finally:
             self._done = True
             for waiting in (self._readable, self._finished):
                 if waiting is not None:
                     waiting.set()
+
+    def _told_of(self, raised: BaseException) -> BaseException:
+        """What the reader is told of the end of the run: a run that nobody ended did not just end."""
+        if not isinstance(raised, anyio.get_cancelled_exc_class()):
+            return raised
+        self.error = BubError("the run was cancelled from inside: something in it cancelled the task that it ran in")
+        return self.error
 
     def work(self) -> Work:
         """A block that is cancelled when the run is ended; it then raises `RunEnded`."""
@@ -248,7 +257,7 @@ class RunStream:
             if isinstance(error, Exception):
                 error.add_note(f"then this failed too: {type(second).__qualname__}: {second}")
             else:
-                logger.error("run.ending_failed", exc_info=second)
+                logger.warning("run.ending_failed", exc_info=second)
 
     def _limit(self) -> None:
         if self._life is not None:
@@ -276,4 +285,7 @@ class Work:
         self._stream.under_way = None
         swallowed = self._scope.__exit__(kind, error, trace)
         if error is not None and swallowed:
+            raise RunEnded from None
+        if isinstance(error, Exception) and self._stream.is_ending():  # it comes of the end, and nobody waits for it
+            logger.warning("run.ending_failed", exc_info=error)
             raise RunEnded from None

@@ -22,9 +22,10 @@ from bub.core.events import (
 )
 from bub.core.exchange import Exchange, outcome_of, plain_call, shown_arguments, with_distinct_ids
 from bub.core.executor import Surroundings, ToolExecutor
+from bub.core.offer import Offer, Offers
 from bub.core.run_stream import RunStream
 from bub.core.system_prompt import PromptContext, SystemPrompt, anchor_section
-from bub.core.tools import Tool, by_model_name
+from bub.core.tools import Tool
 from bub.errors import ModelError
 from bub.messages import republic, to_builtins
 from bub.model import AnswerCompleted, ModelClient, ModelEvent
@@ -61,6 +62,7 @@ class RunParts(msgspec.Struct, kw_only=True, frozen=True):
     executor: ToolExecutor
     system_prompt: SystemPrompt
     prepare_tools: PrepareTools
+    offers: Offers
     builtin_tools: Sequence[republic.tools.BuiltinTool]
 
 
@@ -133,8 +135,8 @@ class Step:
 
     async def _converse(self, exchange: Exchange, prompt: Sequence[UserContent] | None) -> None:
         parts = self._parts
-        tools = by_model_name(await parts.prepare_tools(parts.tape, prompt))
-        request = await self._request(exchange, prompt, tools)
+        offer = parts.offers.of(await parts.prepare_tools(parts.tape, prompt))
+        request = await self._request(exchange, prompt, offer)
         started = LLMCallStarted(state=self._state, tape=parts.tape, request=request)
         exchange.requested = True
         await parts.events.emit(started)
@@ -144,20 +146,17 @@ class Step:
             await parts.stream.put(TextDelta(started.decision.text))
             return
         await parts.stream.wanted()
-        await self._call_model(exchange, started.request, tools)
+        await self._call_model(exchange, started.request, offer)
         if exchange.calls:  # the reader has seen that they are asked for
-            await self._run_tools(exchange, tools)
+            await self._run_tools(exchange, offer.by_name)
 
-    async def _request(
-        self, exchange: Exchange, prompt: Sequence[UserContent] | None, tools: Mapping[str, Tool]
-    ) -> LLMCallRequest:
+    async def _request(self, exchange: Exchange, prompt: Sequence[UserContent] | None, offer: Offer) -> LLMCallRequest:
         parts = self._parts
         tape = parts.tape
-        offered = tuple(tools.values())
         system = ""
         if parts.system_prompt.sections:
             system = await parts.system_prompt.render(
-                PromptContext(tape=tape, tools=offered, prompt=prompt, model=parts.spec, state=self._state)
+                PromptContext(tape=tape, tools=offer.tools, prompt=prompt, model=parts.spec, state=self._state)
             )
         messages = await tape.read_messages()
         if system != (await tape.newest_system() or ""):
@@ -172,16 +171,16 @@ class Step:
             run_id=parts.run_id,
             model=parts.spec,
             messages=messages,
-            tool_names=tuple([tool.name for tool in offered]),
+            tool_names=offer.names,
             max_tokens=parts.options.get("max_tokens", parts.client.max_tokens),
             call_id=self._call_id,
             step=self._number,
         )
 
-    async def _call_model(self, exchange: Exchange, request: LLMCallRequest, tools: Mapping[str, Tool]) -> None:
+    async def _call_model(self, exchange: Exchange, request: LLMCallRequest, offer: Offer) -> None:
         """Ask the model; an ordinary error is told to the handlers before it goes on."""
         started = perf_counter_ns()
-        options = self._options(request, tools)
+        options = self._options(request, offer)
         try:
             opened = self._parts.client.open_stream(request.messages, spec=request.model, options=options)
             async with opened as events:
@@ -189,10 +188,11 @@ class Step:
             if exchange.answer is None:
                 raise ModelError(f"expected a whole answer, got one that broke off - model {request.model}")
         except Exception as error:
-            await self._tell(exchange, request, _elapsed(started), error)
+            if not self._parts.stream.is_ending():  # else it comes of the end, which is not told here
+                await self._tell(exchange, request, _elapsed(started), error)
             raise
         elapsed = _elapsed(started)
-        await self._show_rest(exchange, elapsed, tools)
+        await self._show_rest(exchange, elapsed, offer.by_name)
         await self._tell(exchange, request, elapsed, None)
 
     async def _show_rest(self, exchange: Exchange, elapsed_ms: int, tools: Mapping[str, Tool]) -> None:
@@ -227,15 +227,14 @@ class Step:
                 await close()
             raise
 
-    def _options(self, request: LLMCallRequest, tools: Mapping[str, Tool]) -> dict[str, Any]:
+    def _options(self, request: LLMCallRequest, offer: Offer) -> dict[str, Any]:
         """The provider's options: those of the run, the bound of the request, and the tools it may call."""
         options = {**self._parts.options}
         options.pop("max_tokens", None)
         if request.max_tokens is not None:
             options["max_tokens"] = request.max_tokens
-        offered = [republic.Tool(name, tool.description, tool.parameters) for name, tool in tools.items()]
-        if offered or self._parts.builtin_tools:
-            options["tools"] = [*offered, *self._parts.builtin_tools]
+        if offer.sent or self._parts.builtin_tools:
+            options["tools"] = [*offer.sent, *self._parts.builtin_tools]
         return options
 
     async def _tell(

@@ -1,15 +1,26 @@
 """The part of xllamacpp that bub uses; the real module has far more, and no types."""
 
+from typing import Never, Self
+
+from typing_extensions import disjoint_base
+
+@disjoint_base
 class CommonParamsModel:
     path: str
+    def __init__(self, *args: Never, **kwargs: Never) -> None: ...
 
+@disjoint_base
 class CommonParamsSampling:
     temp: float
     top_p: float
+    def __init__(self, *args: Never, **kwargs: Never) -> None: ...
 
+@disjoint_base
 class CpuParams:
     n_threads: int
+    def __init__(self, *args: Never, **kwargs: Never) -> None: ...
 
+@disjoint_base
 class CommonParams:
     cpuparams: CpuParams
     cpuparams_batch: CpuParams
@@ -23,7 +34,8 @@ class CommonParams:
     model: CommonParamsModel
     sampling: CommonParamsSampling
 
+@disjoint_base
 class Server:
-    def __init__(self, common_params: CommonParams) -> None: ...
+    def __new__(cls, common_params: CommonParams) -> Self: ...
     @property
     def listening_address(self) -> str: ...

@@ -11,6 +11,7 @@ import typer.main
 
 from bub.builtin.commands import Commands
 from bub.envelope import Envelope
+from bub.errors import ConfigError, ModelError
 from bub.framework.framework import BubFramework
 from bub.hooks.markers import hookimpl
 from bub.streaming import StreamFailed
@@ -117,6 +118,19 @@ def test_a_failing_turn_is_told_in_one_line(bub: Run) -> None:
     assert said.endswith("). --debug shows the traceback.\n")
 
 
+@pytest.mark.parametrize("error", [ModelError("openai:m refused\n the key"), ConfigError("openai:m refused the key")])
+def test_an_error_of_the_model_or_of_a_setting_says_all_there_is_to_know(bub: Run, error: Exception) -> None:
+    made = framework(plugin(run_model=raising(error)))
+    assert bub(made, "run", "hi") == (1, "", "bub: openai:m refused the key\n")
+
+
+def test_what_else_failed_beside_the_model_is_told_too(bub: Run) -> None:
+    made = framework(plugin(run_model=raising(ModelError("down"))), plugin(save_state=raising(OSError("second"))))
+    said = bub(made, "run", "hi").said
+    assert said.startswith("bub: the turn failed: ModelError: down (")
+    assert "save_state failed too: OSError: second" in said
+
+
 def test_the_line_shows_where_in_the_plugin_it_happened(bub: Run) -> None:
     def run_model() -> str:
         return str(json.loads("{"))
@@ -197,7 +211,10 @@ def test_messages_and_errors_are_told_apart(bub: Run) -> None:
 
 # ----------------------------------------------------------------------------------------------- no model answered
 
-HOW = "Set one with BUB_MODEL=provider:model, or install a plugin that implements run_model or run_model_stream.\n"
+HOW = (
+    "Set one with BUB_MODEL=provider:model, install 'bub[local]' for one on this machine, or install a plugin that "
+    "implements run_model or run_model_stream.\n"
+)
 
 
 @pytest.mark.parametrize(("options", "code"), [((), 0), (("--strict",), 3)])

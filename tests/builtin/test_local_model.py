@@ -1,4 +1,4 @@
-"""The local model's client, over a llama.cpp that is none: settings, life, errors. The real one is asked in `tests/e2e`.
+"""The local model's client, over a llama.cpp that is none: settings, life, errors; `tests/e2e` has the real one.
 
 On asyncio alone: the client asks through republic, which has no other backend.
 """

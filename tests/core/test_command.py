@@ -198,6 +198,7 @@ async def test_a_command_that_is_cancelled_is_told_and_recorded() -> None:
         await anyio.sleep_forever()
 
     agent = Agent(tools=[hang], command_prefix=",")
+    agent.events.on(CommandFinished, lambda event: anyio.sleep(0))
     witness = Witness(agent)
     async with no_task_left(), anyio.create_task_group() as tasks:
         tasks.start_soon(run, agent, ",hang")

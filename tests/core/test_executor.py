@@ -22,10 +22,10 @@ from bub.core.agent import Agent
 from bub.core.events import AgentEvent, ToolCall, ToolCallDecision, ToolCallFinished, ToolCallStarted
 from bub.core.toolmaking import tool
 from bub.core.tools import Tool, ToolContext
-from bub.errors import ToolDeniedError, ToolNameError, ToolTimeoutError, UnknownToolError
+from bub.errors import BubError, ToolDeniedError, ToolNameError, ToolTimeoutError, UnknownToolError
 from bub.streaming import ToolReturned
 from bub.testing.scripted_model import Call, Reply, ScriptedModel
-from tests.doubles.agents import Witness, no_task_left, read, results, run, said, unanswered
+from tests.doubles.agents import Witness, read, results, run, said, unanswered
 
 pytestmark = pytest.mark.anyio
 
@@ -161,12 +161,11 @@ async def test_a_tool_that_cancels_its_task_ends_the_run_as_cancelled(others: in
         task.cancel()
         await anyio.sleep(0)
 
-    calls = [Call("cancel_task"), *[Call("add", {"a": 1})] * others]
+    calls = [Call("cancel_task"), *[Call("add", {"a": 1}) for _ in range(others)]]
     agent = agent_of(cancel_task, add, calls=calls)
     witness = Witness(agent)
-    async with no_task_left():
+    with pytest.raises(BubError, match="the run was cancelled from inside"):
         await run(agent)
-        await anyio.sleep(0)
     assert [event.status for event in witness.all("RunFinished")] == ["cancelled"]
     assert unanswered(await agent.tape("t").query()) == []
 
@@ -432,7 +431,7 @@ async def test_s45_a_tool_that_hangs_is_an_error_after_its_time() -> None:
 async def test_a_plain_function_that_hangs_is_left_to_itself_and_the_result_says_so() -> None:
     release = threading.Event()
 
-    @tool(timeout=0.02)
+    @tool(timeout=0.5)
     def hang() -> None:
         """Block for long."""
         release.wait(10)
@@ -469,24 +468,66 @@ async def test_s45_a_cancelled_run_does_not_wait_for_a_function_in_a_thread() ->
     assert text == "The call was interrupted; whether it had an effect is not known."
 
 
+@pytest.mark.parametrize("begins", [False, True])
+async def test_a_function_that_was_given_up_before_its_thread_began_never_begins(
+    begins: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+    handed: list[Callable[[], object]] = []
+    waiting = anyio.Event()
+
+    @tool
+    def act() -> None:
+        """Act."""
+        ran.append("ran")
+
+    async def run_sync(work: Callable[[], object], **options: object) -> object:
+        """A thread that was handed its work and is late to begin."""
+        handed.append(work)
+        if begins:
+            work()
+        waiting.set()
+        return await anyio.sleep_forever()
+
+    monkeypatch.setattr(anyio.to_thread, "run_sync", run_sync)
+    agent = agent_of(act, calls=[Call("act")])
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run, agent)
+        await waiting.wait()
+        tasks.cancel_scope.cancel()
+    handed[0]()
+    assert ran == ["ran"] * begins
+    ((_, text, _),) = results(await agent.tape("t").query())
+    interrupted, not_made = "The call was interrupted; whether", "The call was not made"
+    assert str(text).startswith(interrupted if begins else not_made)
+
+
 async def test_functions_that_hang_use_up_the_threads_of_their_agent_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bub.core.executor.THREADS", 2)
     release = threading.Event()
+    both = anyio.Event()
+    began: list[str] = []
 
-    @tool(timeout=0.02)
-    def hang() -> None:
+    @tool
+    def hang(context: ToolContext) -> None:
         """Block for long."""
+        began.append(context.tool_call_id)
+        if len(began) == 2:
+            anyio.from_thread.run_sync(both.set)
         release.wait(10)
 
     agent = agent_of(hang, calls=[Call("hang")] * 3)
     try:
-        with anyio.fail_after(5):
-            told = await outcomes(agent)
-            assert await anyio.to_thread.run_sync(lambda: "free") == "free"
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run, agent)
+            await both.wait()
+            tasks.cancel_scope.cancel()
+        assert await anyio.to_thread.run_sync(lambda: "free") == "free"
     finally:
         release.set()
-    assert sum(str(text).endswith("It may still be running and have effects.") for _, text, _ in told) == 2
-    assert all(is_error for _, _, is_error in told)
+    told = results(await agent.tape("t").query())
+    assert [name for name, text, _ in told if str(text).startswith("The call was interrupted")] == sorted(began)
+    assert len(began) == 2
 
 
 async def test_a_function_that_gives_something_to_await_is_awaited_on_the_loop() -> None:

@@ -63,11 +63,14 @@ async def read(
 
 
 async def failure(client: RepublicModelClient, seen: list[ModelEvent] | None = None, **options: Any) -> ModelError:
-    with pytest.raises(ModelError) as raised:
+    async def look() -> None:
         async with client.open_stream(HELLO, **options) as events:
             async for event in events:
                 if seen is not None:
                     seen.append(event)
+
+    with pytest.raises(ModelError) as raised:
+        await look()
     return raised.value
 
 
@@ -95,7 +98,11 @@ async def test_reasoning_and_tool_calls() -> None:
     call = {"index": 0, "id": "c1", "function": {"name": "weather", "arguments": '{"city": "Pa'}}
     more = {"index": 0, "function": {"arguments": 'ris"}'}}
     events = sse(
-        piece(reasoning_content="Hm."), piece(tool_calls=[call]), piece(tool_calls=[more]), ending("tool_calls"), "[DONE]"
+        piece(reasoning_content="Hm."),
+        piece(tool_calls=[call]),
+        piece(tool_calls=[more]),
+        ending("tool_calls"),
+        "[DONE]",
     )
     reasoning, completed = await read(client_of(Provider(streamed(*events))))
     assert reasoning == ReasoningDelta("Hm.")
@@ -435,9 +442,7 @@ async def test_a_client_that_is_entered_keeps_its_connections(monkeypatch: pytes
 
 async def test_a_model_that_is_given_is_left_open() -> None:
     provider = Provider(answer("x"), answer("y"))
-    made = republic.get_model(
-        SPEC, http_client=httpx2.AsyncClient(transport=provider), api_key="k", api_format="chat"
-    )
+    made = republic.get_model(SPEC, http_client=httpx2.AsyncClient(transport=provider), api_key="k", api_format="chat")
     async with RepublicModelClient(SPEC, model=made) as client:
         assert text_of(await read(client)) == "x"
     assert not made.provider.is_closed

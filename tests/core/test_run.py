@@ -23,6 +23,7 @@ from bub.core.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
+from bub.core.run_stream import RunStream
 from bub.core.toolmaking import tool
 from bub.core.tools import ToolContext
 from bub.errors import BubError, ModelError
@@ -362,6 +363,25 @@ async def test_a_message_whose_answer_broke_off_counts_as_delivered() -> None:
     assert texts(await agent.tape("t").query(), "user") == ["news", "hello"]
 
 
+@pytest.mark.parametrize(("calls", "status"), [(1, "cancelled"), (0, "ok")])
+async def test_a_step_that_is_whole_when_the_stream_is_closed_takes_no_more_messages(calls: int, status: str) -> None:
+    agent = Agent(model=ScriptedModel(Reply(text="a", calls=[Call("add", {"a": 1})] * calls), "never"), tools=[add])
+    witness = Witness(agent)
+    streams: list[RunStream] = []
+
+    @agent.events.on(ChatFinished)
+    async def close(event: ChatFinished) -> None:
+        await streams[0].aclose()
+
+    async with agent.run("hello", tape="t") as stream:
+        streams.append(stream)
+        await read(stream)
+    assert [event.status for event in witness.of(StepFinished)] == [status]
+    assert [event.status for event in witness.of(RunFinished)] == [status]
+    assert [event.at for event in witness.of(MessagesPending)] == ["start"]
+    assert [event.outcome for event in witness.of(ChatFinished)] == ["complete"]
+
+
 # ------------------------------------------------------------------------------------------------------ next prompt
 
 
@@ -496,8 +516,10 @@ async def test_a_hand_off_in_mid_run_tells_the_task_again_and_loses_and_doubles_
 async def test_a_hand_off_in_mid_run_without_anything_new_tells_the_task_again() -> None:
     model = ScriptedModel(Reply(calls=[Call("add", {"a": 1})]), too_long(), "done")
     agent = Agent(model=model, tools=[add])
+    witness = Witness(agent)
     await run(agent)
     assert said(model.requests[2])[1:] == ["user: hello"]
+    assert [event.prompt for event in witness.of(StepStarted)] == [["hello"], None, ["hello"]]
 
 
 async def test_a_hand_off_that_is_followed_by_a_close_gives_back_the_messages_alone() -> None:

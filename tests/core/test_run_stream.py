@@ -7,6 +7,7 @@ import gc
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from typing import Any
 
 import anyio
 import anyio.abc
@@ -141,6 +142,61 @@ async def test_s39_leaving_early_counts_as_cancelled_and_tells_no_result_of_the_
     assert witness.of(LLMCallFinished) == []
     assert [event.status for event in witness.of(StepFinished)] == ["cancelled"]
     assert witness.problems() == []
+
+
+async def test_s39_an_error_that_comes_of_leaving_is_logged_and_does_not_count(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Stumbling(ScriptedModel):
+        """A model whose connection cannot be closed in peace."""
+
+        def open_stream(self, messages: Any, *, spec: Any = None, options: Any = None) -> Any:
+            return stumbling(super().open_stream(messages, spec=spec, options=options))
+
+    @asynccontextmanager
+    async def stumbling(answer: Any) -> AsyncGenerator[Any, None]:
+        async with answer as events:
+            try:
+                yield events
+            except BaseException as error:
+                raise OSError("the connection is gone") from error
+
+    agent = Agent(model=Stumbling(Reply(text=[str(place) for place in range(2 * BUFFER)])))
+    witness = Witness(agent)
+    async with agent.run("hello", tape="t") as stream:
+        await anext(stream)
+    assert [event.status for event in witness.of(RunFinished)] == ["cancelled"]
+    assert witness.of(LLMCallFinished) == []
+    error = next(record.exc_info[1] for record in caplog.records if record.exc_info)
+    assert str(error) == "the connection is gone"
+
+
+async def test_a_client_that_is_an_async_generator_is_closed_in_the_task_that_read_it() -> None:
+    closed_in: list[int] = []
+
+    class Generating(ScriptedModel):
+        """A model whose events come from an async generator that nobody else closes."""
+
+        def open_stream(self, messages: Any, *, spec: Any = None, options: Any = None) -> Any:
+            return generating()
+
+    async def pieces() -> AsyncGenerator[TextDelta, None]:
+        try:
+            for place in range(2 * BUFFER):
+                yield TextDelta(str(place))
+        finally:
+            closed_in.append(anyio.get_current_task().id)
+
+    read_in: list[int] = []
+
+    @asynccontextmanager
+    async def generating() -> AsyncGenerator[Any, None]:
+        read_in.append(anyio.get_current_task().id)
+        yield pieces()
+
+    async with Agent(model=Generating()).run("hello", tape="t") as stream:
+        await anext(stream)
+    assert closed_in == read_in
 
 
 async def test_s40_text_that_was_shown_is_kept_and_marked_as_partial() -> None:
@@ -699,6 +755,7 @@ async def test_a_handler_that_hangs_in_mid_run_is_given_up_on_when_the_run_is_en
     effect = Effect()
     effect.may_end.set()
     agent = Agent(model=ScriptedModel(Reply(calls=[Call("effect")]), "done"), tools=[effect.tool])
+    agent.events.on(RunFinished, lambda event: anyio.sleep(0))
     witness = Witness(agent)
     hanging = anyio.Event()
 

@@ -1,0 +1,52 @@
+"""Waking a task that waits: what an event is to many, for one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+
+import anyio
+
+
+class Signal(Protocol):
+    """Something that one task waits for and another one sets, once."""
+
+    def set(self) -> None:
+        """Wake the task that waits."""
+        ...
+
+    def is_set(self) -> bool:
+        """Whether it was set."""
+        ...
+
+    def wait(self) -> Awaitable[None]:
+        """Wait until it is set."""
+        ...
+
+
+class LoopSignal:
+    """A signal on asyncio: the bare future costs half of an event."""
+
+    __slots__ = ("_future",)
+
+    def __init__(self) -> None:
+        self._future: Final[asyncio.Future[None]] = asyncio.get_running_loop().create_future()
+
+    def set(self) -> None:
+        """Wake the task that waits."""
+        if not self._future.done():
+            self._future.set_result(None)
+
+    def is_set(self) -> bool:
+        """Whether it was set, or the task gave up waiting."""
+        return self._future.done()
+
+    def wait(self) -> Awaitable[None]:
+        """Wait until it is set."""
+        return self._future
+
+
+def signal_maker() -> Callable[[], Signal]:
+    """What makes the signals of the event loop that is running."""
+    return LoopSignal if anyio.get_cancelled_exc_class() is asyncio.CancelledError else anyio.Event
