@@ -6,10 +6,10 @@ This module hands on the public names and imports nothing until one is asked for
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bub.framework.agent_plugins import AgentPlugins as AgentPlugins
     from bub.envelope import Envelope as Envelope
     from bub.envelope import MediaItem as MediaItem
     from bub.errors import BubError as BubError
+    from bub.framework.agent_plugins import AgentPlugins as AgentPlugins
     from bub.framework.framework import BubFramework as BubFramework
     from bub.hooks.markers import hookimpl as hookimpl
     from bub.turn import StateKey as StateKey
@@ -40,4 +40,14 @@ else:
         return sorted({*globals(), *_HOMES})
 
 
-__all__ = ["AgentPlugins", "BubError", "BubFramework", "Envelope", "MediaItem", "StateKey", "TurnResult", "TurnState", "hookimpl"]
+__all__ = [
+    "AgentPlugins",
+    "BubError",
+    "BubFramework",
+    "Envelope",
+    "MediaItem",
+    "StateKey",
+    "TurnResult",
+    "TurnState",
+    "hookimpl",
+]

@@ -45,6 +45,9 @@ TEMPERATURE: Final = 0.2
 TOP_P: Final = 0.9
 """As the authors of the default weights advise."""
 
+SEED: Final = 1
+"""The same conversation gets the same answer from the default weights: they are for trials and tests."""
+
 STOP_GRACE: Final = 10.0
 """Seconds that the server has to stop when the task is being cancelled."""
 
@@ -228,6 +231,7 @@ def _load(path: Path, key: str, is_default: bool) -> xllamacpp.Server:
         parameters.n_predict = LONGEST_ANSWER
         parameters.sampling.temp = TEMPERATURE
         parameters.sampling.top_p = TOP_P
+        parameters.sampling.seed = SEED
     try:
         return xllamacpp.Server(parameters)
     except Exception as error:

@@ -70,9 +70,7 @@ class AgentPlugins:
 
     def components(self) -> AgentComponents:
         """The store, the context and the sidecars that the plugins provide; a store only inside `running()`."""
-        made = AgentComponents(
-            context=self.framework.build_tape_context(), sidecars=self.framework.get_tape_sidecars()
-        )
+        made = AgentComponents(context=self.framework.build_tape_context(), sidecars=self.framework.get_tape_sidecars())
         store = self.framework.get_tape_store()
         if store is not None:
             made["store"] = store

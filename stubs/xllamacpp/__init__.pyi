@@ -11,6 +11,7 @@ class CommonParamsModel:
 
 @disjoint_base
 class CommonParamsSampling:
+    seed: int
     temp: float
     top_p: float
     def __init__(self, *args: Never, **kwargs: Never) -> None: ...

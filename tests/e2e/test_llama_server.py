@@ -26,6 +26,9 @@ pytestmark = pytest.mark.anyio
 ENDLESS = {"max_tokens": 3000, "extra_body": {"ignore_eos": True}}
 """A request that takes minutes unless somebody stops it."""
 
+SHORT = {"max_tokens": 4, "extra_body": {"ignore_eos": True}}
+"""A request with an answer of four tokens."""
+
 
 def talk(*texts: str) -> list[republic.Message]:
     return [republic.user(text) for text in texts]
@@ -82,9 +85,14 @@ async def test_an_answer_comes_in_pieces_with_its_usage(local: LocalModelClient)
 
 
 async def test_the_bound_of_an_answer(local: LocalModelClient) -> None:
-    reported = (await ask(local, "Count to a hundred.", max_tokens=5))[-2]
+    reported = (await ask(local, "Count to a hundred.", **SHORT))[-2]
     assert isinstance(reported, UsageReported)
-    assert reported.usage.output_tokens == 5
+    assert reported.usage.output_tokens == 4
+
+
+async def test_the_same_question_gets_the_same_answer(local: LocalModelClient) -> None:
+    first, second = [text_of(await ask(local, "hello")) for _ in range(2)]
+    assert first == second
 
 
 async def test_an_output_schema(local: LocalModelClient) -> None:
@@ -107,7 +115,7 @@ async def test_leaving_stops_the_generation(local: LocalModelClient, leaving: st
                     break
                 scope.cancel()
     assert await server.rests(within=10)
-    assert text_of(await ask(local, "Say hello.", max_tokens=5))
+    assert text_of(await ask(local, "Say hello.", **SHORT))
 
 
 async def test_closing_a_run_stops_the_generation(local: LocalModelClient) -> None:
@@ -126,7 +134,7 @@ async def test_more_requests_at_once_than_it_works_on(local: LocalModelClient) -
     found: list[str] = []
 
     async def one(number: int) -> None:
-        found.append(text_of(await ask(local, f"Say the number {number}.", max_tokens=8)))
+        found.append(text_of(await ask(local, f"Say the number {number}.", **SHORT)))
 
     async with anyio.create_task_group() as tasks:
         for number in range(4):
@@ -139,7 +147,7 @@ async def test_a_request_that_is_too_long(local: LocalModelClient) -> None:
         await ask(local, "hello " * 9000)
     assert raised.value.kind == "context_length"
     assert str(raised.value).startswith("local: answered 400: request (9")
-    assert text_of(await ask(local, "Say hello.", max_tokens=5))
+    assert text_of(await ask(local, "Say hello.", **SHORT))
 
 
 async def test_a_conversation_that_is_too_long_is_handed_off(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +156,7 @@ async def test_a_conversation_that_is_too_long_is_handed_off(home: Path, monkeyp
         agent = Agent(model=client)
         tape = agent.tape("t")
         for text in ("hello " * 300, "word " * 300):
-            async with agent.run(text, tape="t", options={"max_tokens": 4}) as stream:
+            async with agent.run(text, tape="t", options=SHORT) as stream:
                 assert "".join([event.text async for event in stream if isinstance(event, TextDelta)])
         kept = [message.text for message in await tape.read_messages()]
     assert len([said for said in kept if said.startswith("word ")]) == 1
@@ -168,7 +176,7 @@ async def test_a_conversation_goes_on(local: LocalModelClient) -> None:
 
 async def test_it_says_nothing_by_itself(home: Path, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     async with LocalModelClient(None, folder=home) as client:
-        await ask(client, "Say hello.", max_tokens=5)
+        await ask(client, "Say hello.", **SHORT)
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF" + bytes(1000))
     with pytest.raises(ModelError, match=r"cannot use the local model '.*broken.gguf': llama.cpp cannot load it"):
@@ -177,7 +185,7 @@ async def test_it_says_nothing_by_itself(home: Path, capfd: pytest.CaptureFixtur
 
 
 async def test_nobody_else_may_ask_it(local: LocalModelClient) -> None:
-    await ask(local, "Say hello.", max_tokens=5)
+    await ask(local, "Say hello.", **SHORT)
     server = Server(local)
     body = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 1}
     async with httpx2.AsyncClient(trust_env=False) as http:
@@ -190,13 +198,13 @@ async def test_nobody_else_may_ask_it(local: LocalModelClient) -> None:
 
 async def test_the_server_ends_with_the_client(home: Path) -> None:
     async with LocalModelClient(None, folder=home) as client:
-        await ask(client, "Say hello.", max_tokens=5)
+        await ask(client, "Say hello.", **SHORT)
         address = Server(client).address
     async with httpx2.AsyncClient(trust_env=False) as http:
         with pytest.raises(httpx2.ConnectError):
             await http.get(f"{address}/health")
     async with client:
-        assert text_of(await ask(client, "Say hello.", max_tokens=5))
+        assert text_of(await ask(client, "Say hello.", **SHORT))
 
 
 async def test_a_request_under_way_ends_with_the_client(home: Path) -> None:
@@ -224,7 +232,7 @@ async def test_a_request_under_way_ends_with_the_client(home: Path) -> None:
 
 async def test_without_entering_each_request_has_its_own_server(home: Path) -> None:
     client = LocalModelClient(None, folder=home)
-    assert text_of(await ask(client, "Say hello.", max_tokens=5))
+    assert text_of(await ask(client, "Say hello.", **SHORT))
     assert client._server is None
 
 
@@ -232,7 +240,7 @@ async def test_a_proxy_is_not_asked(home: Path, monkeypatch: pytest.MonkeyPatch)
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     async with LocalModelClient(None, folder=home) as client:
-        assert text_of(await ask(client, "Say hello.", max_tokens=5))
+        assert text_of(await ask(client, "Say hello.", **SHORT))
 
 
 async def test_tools_do_not_disturb_a_model_that_knows_none(local: LocalModelClient) -> None:
