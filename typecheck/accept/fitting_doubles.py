@@ -13,7 +13,7 @@ from bub.channels.steering import SteeringInbox
 from bub.core.tools import Tool, ToolContext
 from bub.environment import Environment, Process
 from bub.hooks.specs import BubHookSpecs
-from bub.model import ModelClient
+from bub.model import ModelClient, ModelEvent
 from bub.streaming import AsyncStreamEvents, EventStream, StreamEvent, text_stream
 from bub.tape.sidecar import TapeSidecar
 from bub.tape.store import AsyncTapeStore, TapeStore
@@ -28,7 +28,7 @@ class ScriptedModel:
 
     def open_stream(
         self, messages: object, *, spec: str | None = None, options: object = None
-    ) -> AbstractAsyncContextManager[AsyncIterator[StreamEvent]]:
+    ) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]:
         raise NotImplementedError
 
 
