@@ -9,7 +9,7 @@ import typer
 
 from bub.builtin.hook_listing import hook_page, hook_table
 from bub.envelope import Envelope
-from bub.framework.failure_line import failure_line, plugin_folders
+from bub.framework.failure_line import failure_line, one_line, plugin_folders, visible
 from bub.framework.framework import BubFramework
 from bub.hooks.nearness import did_you_mean
 from bub.hooks.specs import BubHookSpecs
@@ -75,10 +75,10 @@ class Commands:
             anyio.run(turn.run)
         except KeyboardInterrupt:
             _fail("interrupted", EXIT_INTERRUPTED)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a plugin does not end the program: it would without a word
             _print_result(turn.result, as_json=as_json)  # there is one when only the cleaning up failed
             if debug:
-                traceback.print_exception(error)
+                _say(visible("".join(traceback.format_exception(error))))
             line = failure_line(error, plugin_folders(self._framework.hook_report()))
             hint = "" if debug else ". --debug shows the traceback."
             _fail(f"the turn failed: {line}{hint}", EXIT_FAILED)
@@ -108,13 +108,13 @@ class Commands:
         """Say on standard error what went wrong, and end with the code for it."""
         if result is None:
             return
-        errors = [outbound.content for outbound in result.outbounds if outbound.kind == "error"]
+        errors = [one_line(outbound.content) for outbound in result.outbounds if outbound.kind == "error"]
         if errors:
             _fail("\nbub: ".join(errors), EXIT_FAILED)
         if not result.answered:
             asked = self._model_plugins()
             what = f"no model answered (asked: {', '.join(asked)})" if asked else "no model is configured"
-            sys.stderr.write(f"bub: {what}. {HOW_TO_SET_A_MODEL}\n")
+            _say(f"bub: {what}. {HOW_TO_SET_A_MODEL}\n")
             if strict:
                 raise typer.Exit(EXIT_NO_ANSWER)
 
@@ -177,5 +177,10 @@ def _print(text: str) -> None:
 
 
 def _fail(text: str, code: int) -> NoReturn:
-    sys.stderr.write(f"bub: {text}\n")
+    _say(f"bub: {text}\n")
     raise typer.Exit(code)
+
+
+def _say(text: str) -> None:
+    if sys.stderr is not None:
+        sys.stderr.write(text)
