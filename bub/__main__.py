@@ -8,12 +8,16 @@ import sys
 from collections.abc import Callable
 from typing import Final, NoReturn
 
+from typing_extensions import override
+
 import bub
-from bub.framework.failure_line import failure_line, plugin_folders
+from bub.framework.failure_line import failure_line, one_line, plugin_folders, visible
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_INTERRUPTED: Final = 130
+
+logger: Final = logging.getLogger("bub")
 
 NO_TYPER: Final = 'the command line needs an extra. Run: python -m pip install "bub[app]"'
 HOW_TO_GO_ON: Final = "BUB_DISABLED_PLUGINS=NAME leaves a plugin out; BUB_LOG_LEVEL=DEBUG shows the traceback."
@@ -21,10 +25,14 @@ HOW_TO_GO_ON: Final = "BUB_DISABLED_PLUGINS=NAME leaves a plugin out; BUB_LOG_LE
 
 def main() -> None:
     """Run the command line application; exits with its code."""
+    if sys.stdout is None:
+        _end("there is no standard output to write to", EXIT_FAILED)
     _let_any_text_out()
     wanted = os.environ.get("BUB_LOG_LEVEL", "").upper()
     level = wanted if wanted in logging.getLevelNamesMapping() else "WARNING"
-    logging.basicConfig(level=level, format="bub: %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(_OneLine("bub: %(message)s"))
+    logging.basicConfig(level=level, handlers=[handler])
     try:
         gc.disable()  # what is made here lives as long as the program: the collector would look through it for nothing
         try:
@@ -35,6 +43,22 @@ def main() -> None:
         command()
     except KeyboardInterrupt:
         _end("interrupted", EXIT_INTERRUPTED)
+    except OSError as error:
+        logger.debug("cli.failed", exc_info=error)
+        _give_output_up()
+        _end(failure_line(error), EXIT_FAILED)
+
+
+class _OneLine(logging.Formatter):
+    """A record in one line, its traceback below; no control character reaches the terminal."""
+
+    @override
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return one_line(super().formatMessage(record))
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record))
 
 
 def _command() -> Callable[[], object]:
@@ -43,25 +67,38 @@ def _command() -> Callable[[], object]:
         from typer.main import get_command
     except ImportError:
         _end(NO_TYPER, EXIT_USAGE)
-    framework = bub.BubFramework()
+    try:
+        framework = bub.BubFramework()
+    except OSError as error:
+        logger.debug("cli.failed", exc_info=error)
+        _end(f"cannot work in the current folder: {failure_line(error)}", EXIT_FAILED)
     try:
         framework.load_hooks()
         return get_command(framework.create_cli_app())
     except Exception as error:
-        logging.getLogger("bub").debug("cli.failed", exc_info=error)
+        logger.debug("cli.failed", exc_info=error)
         line = failure_line(error, plugin_folders(framework.hook_report()))
         _end(f"cannot make the command line: {line}. {HOW_TO_GO_ON}", EXIT_FAILED)
 
 
 def _let_any_text_out() -> None:
-    """Have standard output write as escapes what its encoding does not have, where that would be an error."""
+    """Have standard output write as escapes what its encoding does not have: half a surrogate pair is in none."""
     stream = sys.stdout
-    if isinstance(stream, io.TextIOWrapper) and (stream.errors == "strict" or stream.encoding != "utf-8"):
+    if isinstance(stream, io.TextIOWrapper) and stream.errors != "backslashreplace":
         stream.reconfigure(errors="backslashreplace")
 
 
+def _give_output_up() -> None:
+    """Where standard output takes nothing any more, drop what it still holds: Python would complain at the end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _end(text: str, code: int) -> NoReturn:
-    sys.stderr.write(f"bub: {text}\n")
+    if sys.stderr is not None:
+        sys.stderr.write(f"bub: {text}\n")
     raise SystemExit(code)
 
 

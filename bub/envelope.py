@@ -13,7 +13,7 @@ from typing_extensions import TypeIs, dataclass_transform, override
 
 from bub.bus import EventMeta
 from bub.errors import EnvelopeError
-from bub.foreign import ABSENT, FieldReader, is_list, is_mapping, named, own_fields, read_field
+from bub.foreign import ABSENT, FieldReader, is_list, is_mapping, items_of, named, own_fields, read_field
 
 EnvelopeKind: TypeAlias = Literal["normal", "command", "error"]
 MediaType: TypeAlias = Literal["image", "audio", "video", "document"]
@@ -143,6 +143,7 @@ class Envelope(msgspec.Struct, kw_only=True, metaclass=EventMeta):
 
 
 _FIELDS: Final = tuple(name for name in Envelope.__struct_fields__ if name not in ("extra", "raw"))
+_ADDRESS: Final = ("session_id", "channel", "chat_id")
 _reader: Final = FieldReader(_FIELDS)
 _MEDIA_FIELDS: Final = MediaItem.__struct_fields__
 _KINDS: Final[tuple[EnvelopeKind, ...]] = get_args(EnvelopeKind)
@@ -179,6 +180,25 @@ def to_envelope(value: object, /) -> Envelope:
     source = type(value).__qualname__
     known, extra = _reader.split(value, source)
     return _from_fields(known, extra, value, source)
+
+
+def checked(message: Envelope, /) -> Envelope:
+    """The same envelope; what was made by hand may hold anything.
+
+    Raises:
+        EnvelopeError: Its content is no text, or its session, channel or chat neither text nor None.
+    """
+    if not isinstance(message.content, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # a struct checks nothing
+        raise _no_text(message, "content", message.content)
+    for name in _ADDRESS:
+        value: object = getattr(message, name)
+        if value is not None and not isinstance(value, str):
+            raise _no_text(message, name, value)
+    return message
+
+
+def _no_text(message: Envelope, name: str, value: object) -> EnvelopeError:
+    return EnvelopeError(f"expected text, got {named(value)} - {name} of {type(message).__qualname__}")
 
 
 def field_of(message: object, name: str, default: object = None, /) -> object:
@@ -289,8 +309,9 @@ def _kind(value: object, name: str, source: str) -> EnvelopeKind:
 def _context(value: object, name: str, source: str) -> dict[str, object]:
     if not is_mapping(value):
         raise EnvelopeError(f"expected a mapping, got {named(value)} - {name} of {source}")
-    context = {key: item for key, item in value.items() if isinstance(key, str)}
-    if len(context) < len(value):
+    items = items_of(value, f"{name} of {source}")
+    context = {key: item for key, item in items if isinstance(key, str)}
+    if len(context) < len(items):
         raise EnvelopeError(f"expected text as names, got others too - {name} of {source}")
     return context
 

@@ -1,7 +1,7 @@
 """Errors: every one is a `BubError` and the stdlib kind it is, built from facts that stay readable as attributes."""
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from typing_extensions import override
 
@@ -28,11 +28,28 @@ ErrorKind: TypeAlias = Literal[
 class BubError(Exception):
     """The base of every error that bub raises itself.
 
+    It can be copied and pickled, with its facts, as far as these can.
+
     Attributes:
         kind: What went wrong, in one word.
     """
 
     kind: ErrorKind = "plugin"
+
+    @override
+    def __reduce__(self) -> tuple[Any, ...]:
+        made: tuple[Any, ...] = tuple(super().__reduce__())  # class, arguments, and the attributes if it has any
+        return (_restored, (type(self), made[1]), *made[2:])
+
+
+def _restored(kind: type[BubError], arguments: tuple[object, ...]) -> BubError:
+    """An error made from the arguments that it has, which need not be those that its constructor takes."""
+    builtin: Any = kind
+    while builtin.__module__ != "builtins":  # the base that lays it out: not always the first
+        builtin = builtin.__base__
+    error: BubError = builtin.__new__(kind, *arguments)
+    builtin.__init__(error, *arguments)
+    return error
 
 
 class PluginLoadError(BubError, ImportError):

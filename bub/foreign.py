@@ -5,7 +5,16 @@ Code of theirs runs only where a property is read, or a mapping; what only a `__
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodDescriptorType, ModuleType
+from types import (
+    AsyncGeneratorType,
+    BuiltinFunctionType,
+    CoroutineType,
+    FunctionType,
+    GeneratorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    ModuleType,
+)
 from typing import Any, Final
 
 from typing_extensions import TypeIs
@@ -21,6 +30,14 @@ class Absent:
 
 
 ABSENT: Final = Absent()
+_NO_MESSAGES: Final[tuple[type, ...]] = (
+    type,
+    ModuleType,
+    FunctionType,
+    GeneratorType,
+    AsyncGeneratorType,
+    CoroutineType,
+)
 _NO_DATA: Final = (Absent, FunctionType, BuiltinFunctionType, MethodDescriptorType, classmethod, staticmethod)
 
 
@@ -44,7 +61,7 @@ class FieldReader:
         """
         if is_mapping(value):
             return self._split_mapping(value, source)
-        if value is None or isinstance(value, type | ModuleType | FunctionType):
+        if _is_no_message(value):
             raise EnvelopeError(f"expected a message (mapping, object with attributes, or text), got {named(value)}")
         known: dict[str, object] = {}
         extra: dict[str, object] = {}
@@ -60,21 +77,21 @@ class FieldReader:
                 known[name] = item
         if not known and not extra:
             raise EnvelopeError(f"expected a message (mapping, object with attributes, or text), got {source}")
-        return known, _with_nested(extra)
+        return known, _with_nested(extra, source)
 
     def _split_mapping(
         self, value: Mapping[object, object], source: str
     ) -> tuple[dict[str, object], dict[str, object]]:
         known: dict[str, object] = {}
         extra: dict[str, object] = {}
-        for name, item in value.items():
+        for name, item in items_of(value, source):
             if not isinstance(name, str):
                 raise EnvelopeError(f"expected text as names, got {named(name)} {name!r} - keys of {source}")
             if name in self._known:
                 known[name] = item
             else:
                 extra[name] = item
-        return known, _with_nested(extra)
+        return known, _with_nested(extra, source)
 
     def _read_shape(self, kind: type) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
         """The fields that a class declares, None when its objects just hold some; and its attributes and properties.
@@ -98,13 +115,17 @@ class FieldReader:
         return shape
 
 
-def _with_nested(extra: dict[str, object]) -> dict[str, object]:
+def _is_no_message(value: object) -> bool:
+    return value is None or isinstance(value, _NO_MESSAGES)
+
+
+def _with_nested(extra: dict[str, object], source: str) -> dict[str, object]:
     """The unknown fields; those in a field `extra` are among them, not one level below."""
     nested = extra.get("extra")
     if nested is None or not is_mapping(nested):
         return extra
     del extra["extra"]
-    return {**{str(name): item for name, item in nested.items()}, **extra}
+    return {**{str(name): item for name, item in items_of(nested, f"extra of {source}")}, **extra}
 
 
 def own_fields(value: object) -> Mapping[str, object]:
@@ -156,6 +177,19 @@ def _declared(kind: type, name: str) -> object:
         if name in (names := vars(base)):
             return names[name]
     return ABSENT
+
+
+def items_of(value: Mapping[object, object], source: str) -> list[tuple[object, object]]:
+    """The items of a mapping.
+
+    Raises:
+        EnvelopeError: The mapping raised.
+    """
+    try:
+        return list(value.items())
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise EnvelopeError(f"cannot read the items of {source}: {reason}") from error
 
 
 def named(value: object) -> str:

@@ -101,6 +101,20 @@ class StateKey(Generic[_T]):
         return getattr(self._check, "__name__", repr(self._check))
 
     @override
+    def __eq__(self, other: object) -> bool:
+        """Whether the other is a key of the same name and type, such as a copy."""
+        if not isinstance(other, StateKey):
+            return NotImplemented
+        return self._facts() == other._facts()
+
+    def _facts(self) -> tuple[object, ...]:
+        return self.name, self._type, self._check
+
+    @override
+    def __hash__(self) -> int:
+        return hash(self._facts())
+
+    @override
     def __repr__(self) -> str:
         return f"StateKey({self.name!r})"
 

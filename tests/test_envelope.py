@@ -602,3 +602,36 @@ def test_shapes_of_the_same_data_agree(envelope: Envelope) -> None:
         shapes.append(SimpleNamespace(**data))
     for shape in shapes:
         assert to_envelope(shape).replace(raw=None) == wanted
+
+
+class Raising(Mapping[str, object]):
+    """A mapping whose iteration raises."""
+
+    def __getitem__(self, name: str) -> object:
+        return None
+
+    def __iter__(self) -> Any:
+        raise OSError("gone")
+
+    def __len__(self) -> int:
+        return 1
+
+
+@pytest.mark.parametrize("wrap", [lambda it: it, lambda it: {"extra": it}, lambda it: {"context": it}])
+def test_a_mapping_whose_iteration_raises(wrap: Any) -> None:
+    with pytest.raises(EnvelopeError, match=r"cannot read the items of .*: OSError: gone") as caught:
+        to_envelope(wrap(Raising()))
+    assert isinstance(caught.value.__cause__, OSError)
+
+
+def test_a_generator_is_no_message() -> None:
+    async def make() -> AsyncIterator[str]:
+        yield ""
+
+    async def nothing() -> None: ...
+
+    waiting = nothing()
+    for value in ((part for part in ""), make(), waiting):
+        with pytest.raises(EnvelopeError, match="expected a message"):
+            to_envelope(value)
+    waiting.close()

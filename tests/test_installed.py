@@ -252,6 +252,32 @@ def test_a_reader_that_goes_away_brings_no_traceback(user: Installation, argumen
     assert [line for line in ended.stderr.splitlines() if line not in FAILURES] == []
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
+@pytest.mark.parametrize("arguments", ["run hello", "hooks", "hooks --json"])
+@pytest.mark.parametrize(
+    ("output", "line"),
+    [
+        (">/dev/full", "bub: OSError: [Errno 28] No space left on device (bub/builtin/commands.py:"),
+        (">&-", "bub: there is no standard output to write to"),
+    ],
+)
+def test_an_output_that_takes_nothing_is_told_in_one_line(
+    user: Installation, arguments: str, output: str, line: str
+) -> None:
+    ended = subprocess.run(
+        ["sh", "-c", f"'{user.scripts / 'bub'}' {arguments} {output}"],
+        cwd=user.folder,
+        env=user.environment({}),
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    said = [one for one in ended.stderr.splitlines() if one not in FAILURES]
+    assert (ended.returncode, len(said)) == (1, 1)
+    assert said[0].startswith(line)
+
+
 @pytest.mark.skipif(os.name == "nt", reason="SIGINT cannot be sent to one process there")
 def test_control_c_ends_a_turn_in_order(user: Installation) -> None:
     process = subprocess.Popen(

@@ -261,10 +261,16 @@ class TestEventStream:
         assert stream.error is None
 
     async def test_a_dropped_stream_leaves_no_warning(self) -> None:
-        stream = EventStream(Source(*EVENTS))
+        async def generate() -> AsyncIterator[StreamEvent]:
+            for event in EVENTS:
+                yield event
+
+        stream = EventStream(generate())
         await anext(stream)
+        await stream.aclose()
         del stream
         gc.collect()
+        await anyio.lowlevel.checkpoint()
 
     async def test_streams_nest(self) -> None:
         source = Source(UsageReported(Usage(total_tokens=1)), StreamFailed("model", "x"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from typing_extensions import TypeIs
 
 from bub.envelope import Envelope
+from bub.environment import is_environment
 from bub.errors import BubError, StateMissingError, StateTypeError
 from bub.messages import to_builtins
 from bub.turn import (
@@ -128,3 +131,14 @@ def test_a_result_as_plain_data_leaves_the_state_out() -> None:
     assert list(plain) == ["session_id", "prompt", "model_output", "answered", "outbounds"]
     assert isinstance(plain["outbounds"], list)
     assert plain["outbounds"][0]["content"] == "hi"
+
+
+def test_a_copy_of_a_key_is_equal_to_it() -> None:
+    key, checked = StateKey("count", int), StateKey("environment", check=is_environment)
+    for one in (key, checked):
+        for made in (copy.copy(one), copy.deepcopy(one), pickle.loads(pickle.dumps(one))):
+            assert made == one
+            assert hash(made) == hash(one)
+    assert pickle.loads(pickle.dumps(key)).require({"count": 5}) == 5
+    assert len({key, StateKey("count", int), StateKey("count", str), StateKey("other", int), checked}) == 4
+    assert key != "count"

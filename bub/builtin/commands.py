@@ -10,7 +10,7 @@ import typer
 from bub.builtin.hook_listing import hook_page, hook_table
 from bub.envelope import Envelope
 from bub.errors import ConfigError, ModelError
-from bub.framework.failure_line import failure_line, plugin_folders
+from bub.framework.failure_line import failure_line, one_line, plugin_folders, visible
 from bub.framework.framework import BubFramework
 from bub.hooks.specs import BubHookSpecs
 from bub.messages import LazyModule, to_builtins
@@ -77,12 +77,12 @@ class Commands:
             anyio.run(turn.run)
         except KeyboardInterrupt:
             _fail("interrupted", EXIT_INTERRUPTED)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a plugin does not end the program: it would without a word
             _print_result(turn.result, as_json=as_json)  # there is one when only the cleaning up failed
             if debug:
-                traceback.print_exception(error)
+                _say(visible("".join(traceback.format_exception(error))))
             if isinstance(error, ModelError | ConfigError) and not hasattr(error, "__notes__"):
-                _fail(" ".join(str(error).split()), EXIT_FAILED)  # it says all there is to know: no place in the code
+                _fail(one_line(str(error)), EXIT_FAILED)  # it says all there is to know: no place in the code
             line = failure_line(error, plugin_folders(self._framework.hook_report()))
             hint = "" if debug else ". --debug shows the traceback."
             _fail(f"the turn failed: {line}{hint}", EXIT_FAILED)
@@ -112,13 +112,13 @@ class Commands:
         """Say on standard error what went wrong, and end with the code for it."""
         if result is None:
             return
-        errors = [outbound.content for outbound in result.outbounds if outbound.kind == "error"]
+        errors = [one_line(outbound.content) for outbound in result.outbounds if outbound.kind == "error"]
         if errors:
             _fail("\nbub: ".join(errors), EXIT_FAILED)
         if not result.answered:
             asked = self._model_plugins()
             what = f"no model answered (asked: {', '.join(asked)})" if asked else "no model is configured"
-            sys.stderr.write(f"bub: {what}. {HOW_TO_SET_A_MODEL}\n")
+            _say(f"bub: {what}. {HOW_TO_SET_A_MODEL}\n")
             if strict:
                 raise typer.Exit(EXIT_NO_ANSWER)
 
@@ -181,5 +181,10 @@ def _print(text: str) -> None:
 
 
 def _fail(text: str, code: int) -> NoReturn:
-    sys.stderr.write(f"bub: {text}\n")
+    _say(f"bub: {text}\n")
     raise typer.Exit(code)
+
+
+def _say(text: str) -> None:
+    if sys.stderr is not None:
+        sys.stderr.write(text)

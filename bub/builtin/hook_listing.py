@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from bub.framework.failure_line import short_path
+from bub.framework.failure_line import short_path, visible
 from bub.framework.report import HookReport, ImplementationReport
 from bub.hooks.loading import PluginStatus
 
@@ -23,20 +23,20 @@ def hook_table(reports: Sequence[HookReport], statuses: Sequence[PluginStatus]) 
             lines += [next(rows), *_reason(item)]
     lines += ["", *_unused(report for report in reports if not report.implementations)]
     lines += ["", "Plugins:", *_plugin_lines(statuses)]
-    return "\n".join(lines)
+    return visible("\n".join(lines))
 
 
 def hook_page(report: HookReport) -> str:
     """One hook: the method to write, what is to be known about it, its implementations."""
     lines = [_title(report), "", f"    @hookimpl.{report.name}", *_wrapped_method(report.signature), "", report.doc, ""]
     if not report.implementations:
-        return "\n".join([*lines, "No plugin implements it."])
+        return visible("\n".join([*lines, "No plugin implements it."]))
     lines.append("Implementations, the first listed is called first:")
     for item in report.implementations:
         place = f"{item.position or '-'}."
         lines.append(f"  {place} {', '.join((_whose(item), item.kind, *_marks(item)))}")
         lines += [f"     {item.qualname}", f"     {item.location}", *_reason(item)]
-    return "\n".join(lines)
+    return visible("\n".join(lines))
 
 
 def _title(report: HookReport) -> str:

@@ -6,7 +6,7 @@ import os
 import sys
 import traceback
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from bub.hooks.failures import error_text, flattened
 
@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from bub.framework.report import HookReport
 
 
-def failure_line(error: Exception, folders: Collection[str] = ()) -> str:
+_VISIBLE: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
+
+
+def failure_line(error: BaseException, folders: Collection[str] = ()) -> str:
     r"""What was raised, what it says, and where, in one line; the errors of a group and all notes too.
 
     Args:
@@ -25,15 +28,15 @@ def failure_line(error: Exception, folders: Collection[str] = ()) -> str:
         >>> failure_line(ExceptionGroup("two failed", [ValueError("one\nline"), KeyError("k")]))
         "ExceptionGroup: two failed (2 sub-exceptions): ValueError: one line; KeyError: 'k'"
     """
-    parts = [_in_one_line(error_text(error))]
+    parts = [one_line(error_text(error))]
     frames = traceback.extract_tb(error.__traceback__)
     if frames:
         frame = next((f for f in reversed(frames) if os.path.dirname(f.filename) in folders), frames[-1])
-        parts.append(f" ({short_path(frame.filename)}:{frame.lineno})")
-    inner = [one for one in flattened(error) if one is not error]
+        parts.append(f" ({visible(short_path(frame.filename))}:{frame.lineno})")
+    inner = [one for one in flattened(error) if one is not error] if isinstance(error, Exception) else []
     if inner:
         parts.append(f": {'; '.join(failure_line(one, folders) for one in inner)}")
-    parts += [f"; {_in_one_line(note)}" for note in getattr(error, "__notes__", ())]
+    parts += [f"; {one_line(note)}" for note in getattr(error, "__notes__", ())]
     return "".join(parts)
 
 
@@ -44,9 +47,28 @@ def plugin_folders(reports: Iterable[HookReport]) -> set[str]:
 
 def short_path(file: str) -> str:
     """A path as short as it is still understood: seen from the current folder, or from one that modules come from."""
-    folders = [os.path.join(os.path.abspath(folder), "") for folder in (os.getcwd(), *sys.path) if folder]
+    try:
+        folders = [os.path.join(os.path.abspath(folder), "") for folder in (os.getcwd(), *sys.path) if folder]
+    except OSError:  # the current folder is gone
+        folders = [os.path.join(folder, "") for folder in sys.path if os.path.isabs(folder)]
     return min((file[len(folder) :] for folder in folders if file.startswith(folder)), key=len, default=file)
 
 
-def _in_one_line(text: str) -> str:
-    return " ".join(text.split())
+def one_line(text: str) -> str:
+    r"""A text in one line, without control characters.
+
+    Example:
+        >>> one_line("one\n  \x1b[31mtwo")
+        'one \\x1b[31mtwo'
+    """
+    return visible(" ".join(text.split()))
+
+
+def visible(text: str) -> str:
+    r"""A text with its control characters as escapes, so that a terminal obeys none; lines and tabs stay.
+
+    Example:
+        >>> visible("\x1b[31mred\n")
+        '\\x1b[31mred\n'
+    """
+    return text.translate(_VISIBLE)

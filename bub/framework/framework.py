@@ -23,9 +23,9 @@ from bub.framework.collect import Collector
 from bub.framework.pipeline import Pipeline
 from bub.framework.report import HookReport, hook_report
 from bub.framework.resources import Resources
-from bub.hooks.failures import HookFailures
-from bub.hooks.loading import Candidate, PluginStatus, candidates, chosen, load_plugin, status_of
-from bub.hooks.registry import HookRegistry
+from bub.hooks.failures import HookFailures, error_text
+from bub.hooks.loading import Candidate, PluginStatus, candidates, chosen, load_plugin, stands_for, status_of
+from bub.hooks.registry import HookRegistry, plugin_name
 from bub.hooks.runtime import HookRuntime
 from bub.hooks.specs import BubHookSpecs
 from bub.model import ModelOptions
@@ -102,6 +102,8 @@ class BubFramework:
             save_grace=save_grace,
         )
         self._statuses: dict[str, PluginStatus] = {}
+        self._displaced: dict[str, str] = {}
+        """Where the outcome of an entry point is kept whose name another plugin has, by that name."""
 
     @property
     def workspace(self) -> Path:
@@ -126,8 +128,14 @@ class BubFramework:
             HookOrderError: Its `before=` or `after=` would close a cycle.
             PluginNameError: The name is taken, or the plugin is registered already.
             RuntimeError: `running()` is entered, and the plugin provides a resource that is acquired there.
+
+        Concurrency:
+            May be called from several threads at once, as `unregister` may.
         """
         registration = self._registry.register(plugin, name=name, refused=self._refused())
+        known = self._statuses.get(registration.name)
+        if known is not None and known.state == "failed":
+            self._displace(known)
         self._statuses[registration.name] = status_of(registration)
         return registration.name
 
@@ -139,22 +147,54 @@ class BubFramework:
         """
         plugin = self._registry.unregister(name)
         self._statuses.pop(name, None)
+        displaced = self._statuses.pop(self._displaced.pop(name, ""), None)
+        if displaced is not None and displaced.state == "failed":
+            self._statuses[name] = displaced
         return plugin
+
+    def _displace(self, status: PluginStatus) -> None:
+        """Keep the outcome of an entry point whose name another plugin has."""
+        key = f"{status.name} ({status.distribution})"
+        self._displaced[status.name] = key
+        self._statuses[key] = status
 
     def load_hooks(self, *, only: Collection[str] | None = None, disabled: Collection[str] = ()) -> None:
         """Load the plugins of installed distributions: `builtin` first, then the others sorted by name.
 
-        A plugin that cannot be loaded leaves nothing behind and stops nobody else; `plugin_status` says why.
+        A plugin that cannot be loaded leaves nothing behind and stops nobody else; `plugin_status` says why. So it does
+        of one whose name is taken, under `name (distribution)`.
 
         Args:
             only: Names of the plugins to load; by default all.
             disabled: Names of plugins to leave out, beside those in the variable `BUB_DISABLED_PLUGINS`.
+
+        Raises:
+            TypeError: `only` or `disabled` is one text instead of a collection of names.
         """
+        for option, given in (("only", only), ("disabled", disabled)):
+            if isinstance(given, str):
+                raise TypeError(
+                    f"expected a collection of plugin names for {option}=, such as [{given!r}], got {given!r}"
+                )
         for candidate, refusal in chosen(candidates(), only=only, disabled=disabled):
             known = self._statuses.get(candidate.key)
             if known is None or known.state == "disabled":
                 status = candidate.status("disabled", refusal) if refusal else self._load(candidate)
                 self._statuses[candidate.key] = status
+            elif owner := self._other_owner(candidate, known):
+                self._displace(candidate.status("disabled", refusal or owner))
+
+    def _other_owner(self, candidate: Candidate, known: PluginStatus) -> str:
+        """Who has the name of an entry point; empty when it is the entry point's own plugin, or kept already."""
+        registration = self._registry.registrations.get(candidate.key)
+        if registration is None or known.distribution == candidate.distribution:
+            return ""
+        kept = self._statuses.get(self._displaced.get(candidate.name, ""))
+        if stands_for(candidate, registration.plugin) or (kept is not None and kept.state == "failed"):
+            return ""
+        by = f"distribution {known.distribution!r}" if known.distribution else "the program"
+        plugin = plugin_name(registration.plugin)
+        return f"{candidate.distribution!r} claims the name, but {by} registered {plugin!r} under it"
 
     def _load(self, candidate: Candidate) -> PluginStatus:
         # seen by a constructor that loads plugins in its turn: this one is not to be made twice
@@ -166,11 +206,12 @@ class BubFramework:
         except BaseException as error:
             for name in self._new_since(before):  # what its constructor registered
                 self.unregister(name)
-            if not isinstance(error, BubError | RuntimeError):
+            if isinstance(error, KeyboardInterrupt):
                 self._statuses.pop(candidate.key, None)
                 raise
-            logger.warning("hook.plugin_failed %s: %s", candidate.key, error, extra={"plugin": candidate.key})
-            return candidate.status("failed", str(error))
+            reason = str(error) if isinstance(error, BubError) or type(error) is RuntimeError else error_text(error)
+            logger.warning("hook.plugin_failed %s: %s", candidate.key, reason, extra={"plugin": candidate.key})
+            return candidate.status("failed", reason)
         status = status_of(registration, candidate)
         for name in self._new_since(before):  # what it registered comes from its distribution, too
             if name in self._statuses and not self._statuses[name].distribution:

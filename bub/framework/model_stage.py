@@ -1,5 +1,6 @@
 """The model stage of a turn: implementations of two hooks in one list, asked in order until one answers."""
 
+import inspect
 import logging
 from collections.abc import AsyncIterable, AsyncIterator, Sequence
 from typing import Any, Final, get_args
@@ -13,16 +14,13 @@ from bub.envelope import Envelope
 from bub.errors import BubError, HookTypeError, ModelError
 from bub.framework.checks import is_awaitable
 from bub.framework.plan import ModelCall
-from bub.framework.shield import closed_after
+from bub.framework.shield import CLOSE_GRACE, closed_after
 from bub.hooks.runtime import HookRuntime
 from bub.prompt import LegacyPrompt
 from bub.streaming import EventStream, StreamEvent, StreamFailed, TextDelta, text_stream
 from bub.turn import NO_MODEL_REPLY, Stage, TurnState
 
 logger: Final = logging.getLogger("bub.framework")
-
-CLOSE_GRACE: Final = 5.0
-"""Seconds that a stream has to close when the turn fails or is cancelled."""
 
 
 class Turn(msgspec.Struct):
@@ -104,6 +102,8 @@ async def _read(
         if turn.streamed and router is not None:
             shown = router.wrap_stream(turn.message, noted)
             if shown is not noted:  # what is handed on as it is, is read faster below
+                if not isinstance(shown, AsyncIterable):  # pyright: ignore[reportUnnecessaryIsInstance]  # a mistake
+                    raise _not_shown(router, shown)
                 async for _ in shown:
                     pass
             if noted.raised is not None:
@@ -205,6 +205,15 @@ async def settled(got: object) -> object:
 def _is_stream(got: object) -> TypeIs[AsyncIterable[StreamEvent]]:
     """What it yields is looked at event by event."""
     return isinstance(got, AsyncIterable)
+
+
+def _not_shown(router: ChannelRouter, shown: object) -> TypeError:
+    """The error about a router that gave no stream."""
+    close = getattr(shown, "close", None)
+    if inspect.iscoroutine(shown) and callable(close):
+        close()  # it would warn that it was not awaited
+    where = f"wrap_stream of {type(router).__qualname__}"
+    return TypeError(f"expected an async iterator of events, got {type(shown).__qualname__} - {where}")
 
 
 async def _close(stream: AsyncIterator[StreamEvent] | None) -> None:

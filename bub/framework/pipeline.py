@@ -1,19 +1,19 @@
 """One turn: seven steps in order, from a message to what is sent back."""
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
 from bub.channels.channel import ChannelRouter
 from bub.channels.steering import STEERING_INBOX
-from bub.envelope import Envelope, to_envelope
+from bub.envelope import Envelope, checked, to_envelope
 from bub.errors import ContentError, EnvelopeError, HookTypeError
 from bub.framework.checks import is_sequence
 from bub.framework.model_stage import Turn, run_model_stage, settled
 from bub.framework.plan import Plan, made_plan
-from bub.framework.resources import CLOSE_GRACE, Resources
-from bub.framework.shield import attach, closed_after, shielded, was_own_cancellation
+from bub.framework.resources import Resources, UsedEnvironment
+from bub.framework.shield import CLOSE_GRACE, attach, closed_after, shielded, was_own_cancellation
 from bub.hooks.dispatch import Begun
 from bub.hooks.failures import collect, raise_collected
 from bub.hooks.registry import HookRegistry
@@ -61,6 +61,7 @@ class Pipeline:
 
     def turn(self, message: Envelope, *, streamed: bool) -> Coroutine[Any, Any, TurnResult]:
         """Process one message; see `BubFramework.process_inbound`."""
+        checked(message)
         if message.lifespan is None and not self._plan.resolves:  # the usual turn
             return self._inside(Turn(message, _own_session(message), streamed))
         return self._around(message, streamed)
@@ -84,7 +85,7 @@ class Pipeline:
     async def _inside(self, turn: Turn) -> TurnResult:
         loaded = await self._hooks.load_state(message=turn.message, session_id=turn.session_id)
         turn.state = state = self._merged(loaded, turn.session_id)
-        close = await self._open_environment(turn) if self._plan.has_environment else None
+        used = await self._open_environment(turn) if self._plan.has_environment else None
         try:
             content = turn.message.content
             prompt: list[UserContent] = [content]
@@ -97,10 +98,10 @@ class Pipeline:
             if self._plan.dispatches:
                 await self._dispatch(outbounds)
         except BaseException as error:
-            if close is not None:
+            if used is not None and (close := used.leave()) is not None:
                 await closed_after(close, error, what="closing the environment", grace=CLOSE_GRACE)
             raise
-        if close is not None:
+        if used is not None and (close := used.leave()) is not None:
             await shielded(close, grace=CLOSE_GRACE)
         return TurnResult(
             session_id=turn.session_id,
@@ -122,6 +123,7 @@ class Pipeline:
 
     async def resolve_session(self, message: Envelope) -> str:
         """The session of a message: what a plugin says, else what the message says, else its channel and chat."""
+        checked(message)
         found = await self._resolve(message=message)
         if found is not None:
             plugin, session_id = found
@@ -141,18 +143,20 @@ class Pipeline:
                 state |= one  # costs half of what `update` does
             elif isinstance(one, Mapping):
                 state.update(one)  # pyright: ignore[reportUnknownArgumentType]  # it takes the dict's own types
-        if isinstance(chosen := state[WORKSPACE.name], str):
+        chosen = state[WORKSPACE.name]
+        if isinstance(chosen, str):
             WORKSPACE.set(state, Path(chosen))
+        elif not isinstance(chosen, Path):
+            WORKSPACE.require(state)  # says what is wrong with it
         state[SESSION_ID.name] = session_id
         return state
 
-    async def _open_environment(self, turn: Turn) -> Callable[[], Awaitable[None]] | None:
-        """Put the environment for the workspace into the state; what closes it, where the turn has to."""
-        environment = await self._resources.environment(turn.session_id, WORKSPACE.require(turn.state))
-        if environment is None:
-            return None
-        ENVIRONMENT.set(turn.state, environment)
-        return None if self._resources.keeps(turn.session_id, environment) else environment.close
+    async def _open_environment(self, turn: Turn) -> UsedEnvironment | None:
+        """Put the environment for the workspace into the state; the turn `leave`s it at its end."""
+        used = await self._resources.environment(turn.session_id, WORKSPACE.require(turn.state))
+        if used is not None:
+            ENVIRONMENT.set(turn.state, used.environment)
+        return used
 
     async def _build_prompt(self, turn: Turn) -> list[UserContent]:
         found = await self._build(message=turn.message, session_id=turn.session_id, state=turn.state)
@@ -188,6 +192,8 @@ class Pipeline:
     def _save_state(self, turn: Turn, *, ending: bool) -> Coroutine[Any, Any, None] | None:
         """Call `save_state`; what is left to be awaited, shielded from cancellation, when an implementation waits.
 
+        On asyncio, what waits runs in a task of its own with copies of the context variables.
+
         Args:
             turn: The turn.
             ending: Whether the task is being cancelled already.
@@ -198,7 +204,7 @@ class Pipeline:
         begun = self._save(session_id=turn.session_id, state=turn.state, message=turn.message, model_output=turn.text)
         if begun is None:  # a shield costs a task, and few need it
             return None
-        return shielded(partial(_save_rest, turn, begun), grace=self._save_grace, ending=ending)
+        return shielded(partial(_save_rest, turn, begun), grace=self._save_grace, ending=ending, own_task=True)
 
     async def _render_outbound(self, turn: Turn) -> list[Envelope]:
         found = await self._render(
@@ -211,7 +217,7 @@ class Pipeline:
             if isinstance(rendered, str | bytes) or not is_sequence(rendered):
                 raise HookTypeError("render_outbound", plugin, "a list of messages", rendered)
             try:
-                outbounds += [to_envelope(item) for item in rendered]
+                outbounds += [checked(to_envelope(item)) for item in rendered]
             except EnvelopeError as error:
                 error.add_note(f"render_outbound of plugin {plugin!r}")
                 raise

@@ -1,7 +1,8 @@
 """What a framework holds while it runs: lifespans, the tape store, the steering inbox, the sessions' environments."""
 
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -12,16 +13,13 @@ from bub.channels.steering import SteeringInbox, is_steering_inbox
 from bub.environment import Environment, is_environment
 from bub.errors import HookTypeError
 from bub.framework.generators import EnteredGenerator, is_generator
-from bub.framework.shield import shielded
+from bub.framework.shield import CLOSE_GRACE, shielded
 from bub.hooks.failures import collect, raise_collected
 from bub.hooks.runtime import HookRuntime
 from bub.hooks.specs import BubHookSpecs
 from bub.tape.store import AsyncTapeStore, TapeStore
 
 T = TypeVar("T")
-
-CLOSE_GRACE: Final = 5.0
-"""Seconds that the environments have to close when the task is being cancelled."""
 
 
 class Resources:
@@ -73,35 +71,60 @@ class Resources:
             self._keeps_environments = False
             self.running = False
 
-    async def environment(self, session_id: str, workspace: Path) -> Environment | None:
-        """The environment of a session, made when there is none for this workspace.
+    async def environment(self, session_id: str, workspace: Path) -> "UsedEnvironment | None":
+        """The environment of a session, made when there is none for this workspace; the caller `leave`s it.
 
-        While running it is kept; a session that comes with another workspace has its environment closed and replaced.
-        Otherwise each call makes one. The caller closes what is not kept.
+        While running it is kept. When its session comes with another workspace it is replaced, and closed as soon as
+        no turn uses it. Otherwise each call makes one.
 
         Raises:
             HookTypeError: A plugin gave something that is no environment.
+            RuntimeError: `provide_environment` waits for a turn of the session that it makes an environment for.
         """
         if not self._keeps_environments:
-            return await self._make_environment(session_id, workspace)
+            made = await self._make_environment(session_id, workspace)
+            return None if made is None else UsedEnvironment(made, workspace, last=True)
         kept = self._environments.setdefault(session_id, _SessionEnvironment())
-        async with kept.lock:  # two turns of one session must not make two
-            if kept.workspace != workspace:
-                await kept.close()
-                kept.environment = await self._make_environment(session_id, workspace)
-                kept.workspace = workspace
-            if kept.environment is None:
-                self._environments.pop(session_id, None)
-            return kept.environment
+        if kept.making is not None and kept.making in _made_around.get():
+            raise RuntimeError(
+                f"expected no turn of session {session_id!r} inside provide_environment, which makes the environment "
+                "of that session, got one - it would wait for itself"
+            )
+        kept.callers += 1
+        try:
+            async with kept.lock:  # two turns of one session must not make two
+                return await self._kept(kept, session_id, workspace)
+        finally:
+            kept.callers -= 1
+            if kept.current is None and not kept.callers and self._environments.get(session_id) is kept:
+                del self._environments[session_id]
+
+    async def _kept(self, kept: "_SessionEnvironment", session_id: str, workspace: Path) -> "UsedEnvironment | None":
+        if kept.current is not None and kept.current.workspace != workspace:
+            await kept.retire()
+        if kept.current is None:
+            kept.making = object()
+            around = _made_around.set((*_made_around.get(), kept.making))
+            try:
+                made = await self._make_environment(session_id, workspace)
+            finally:
+                _made_around.reset(around)
+                kept.making = None
+            if made is None:
+                return None
+            used = UsedEnvironment(made, workspace, last=False)
+            if self._environments.get(session_id) is not kept:  # running() has ended meanwhile
+                used.last = True
+                return used
+            kept.current = used
+            return used
+        kept.current.users += 1
+        return kept.current
 
     def kept_environment(self, session_id: str) -> Environment | None:
         """The environment of a session if there is one."""
         kept = self._environments.get(session_id)
-        return None if kept is None else kept.environment
-
-    def keeps(self, session_id: str, environment: Environment) -> bool:
-        """Whether an environment is closed at the end of `run()`; else the turn it was made for has to close it."""
-        return self.kept_environment(session_id) is environment
+        return None if kept is None or kept.current is None else kept.current.environment
 
     async def _make_environment(self, session_id: str, workspace: Path) -> Environment | None:
         call = self._runtime.named_first(self._hooks.provide_environment)
@@ -152,18 +175,69 @@ class Resources:
         return value
 
 
+class UsedEnvironment:
+    """An environment and the number of turns that work in it.
+
+    Args:
+        environment: The environment, which has one user.
+        workspace: What it was made for.
+        last: Whether nobody else can come to use it.
+
+    Attributes:
+        environment: The environment.
+        workspace: What it was made for.
+        users: How many turns work in it.
+        last: Whether nobody else can come to use it: the last user closes it.
+    """
+
+    __slots__ = ("environment", "last", "users", "workspace")
+
+    def __init__(self, environment: Environment, workspace: Path, *, last: bool) -> None:
+        self.environment = environment
+        self.workspace = workspace
+        self.users = 1
+        self.last = last
+
+    def leave(self) -> Callable[[], Awaitable[None]] | None:
+        """One user less; what closes the environment, where the one that leaves has to."""
+        self.users -= 1
+        return self.environment.close if self.last and not self.users else None
+
+
 class _SessionEnvironment:
-    """The environment of one session, and the lock under which it is made and replaced."""
+    """The environment of one session, and the lock under which it is made and replaced.
+
+    Attributes:
+        lock: Held while it is made or replaced.
+        callers: How many turns wait for it or are making it.
+        making: Stands for the call of `provide_environment` that is under way.
+        current: The environment.
+    """
 
     def __init__(self) -> None:
         self.lock = anyio.Lock()
-        self.workspace: Path | None = None
-        self.environment: Environment | None = None
+        self.callers = 0
+        self.making: object | None = None
+        self.current: UsedEnvironment | None = None
+
+    async def retire(self) -> None:
+        """Close it, or leave that to its last user."""
+        used, self.current = self.current, None
+        if used is None:
+            return
+        used.last = True
+        if not used.users:
+            await shielded(used.environment.close, grace=CLOSE_GRACE)
 
     async def close(self) -> None:
-        environment, self.environment, self.workspace = self.environment, None, None
-        if environment is not None:
-            await shielded(environment.close, grace=CLOSE_GRACE)
+        """Close it although it is in use."""
+        used, self.current = self.current, None
+        if used is not None:
+            await shielded(used.environment.close, grace=CLOSE_GRACE)
+
+
+_made_around: Final[ContextVar[tuple[object, ...]]] = ContextVar("bub.framework.made_around", default=())
+"""The calls of `provide_environment` that this task is in."""
 
 
 def _is_tape_store(value: object) -> TypeIs[TapeStore | AsyncTapeStore]:

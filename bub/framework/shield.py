@@ -1,6 +1,7 @@
 """Letting something finish although the task is being cancelled, but not for ever."""
 
 import logging
+import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
@@ -17,8 +18,13 @@ else:
 
 logger: Final = logging.getLogger("bub.framework")
 
+CLOSE_GRACE: Final = 5.0
+"""Seconds that a resource, an environment or a stream has to close when the task is being cancelled."""
 
-async def shielded(call: Callable[[], Awaitable[object]], *, grace: float, ending: bool = False) -> None:
+
+async def shielded(
+    call: Callable[[], Awaitable[object]], *, grace: float, ending: bool = False, own_task: bool = False
+) -> None:
     """Await a call that cancellation does not interrupt, except `grace` seconds after it came.
 
     Without a cancellation the call may take as long as it likes.
@@ -27,14 +33,20 @@ async def shielded(call: Callable[[], Awaitable[object]], *, grace: float, endin
         call: The call.
         grace: Seconds that it has once the task is being cancelled.
         ending: Whether the task is being cancelled already.
+        own_task: Whether, on asyncio, the call runs in a task of its own, where `asyncio.Task.cancel` does not
+            interrupt it either. It has copies of the context variables then, and cannot leave a cancel scope that was
+            entered before.
 
     Raises:
         Exception: What the call raises, as it is.
 
     Cancellation:
-        Goes on to the caller when the call is over or its time is used up. Only scopes of anyio and trio can be held
-        back: `asyncio.Task.cancel` interrupts the call.
+        Goes on to the caller when the call is over or its time is used up. Without `own_task` only scopes of anyio and
+        trio can be held back: `asyncio.Task.cancel` interrupts the call.
     """
+    if own_task and "asyncio" in sys.modules and _in_asyncio_task():
+        await _in_own_task(call, grace, ending)
+        return
     scope = anyio.CancelScope(shield=True)
     try:
         if ending:
@@ -45,7 +57,69 @@ async def shielded(call: Callable[[], Awaitable[object]], *, grace: float, endin
             await _watched(call, scope, grace)
     finally:
         if scope.cancelled_caught:
-            logger.warning("turn.grace_used_up: ended %s s after the turn was cancelled", grace)
+            _log_used_up(grace)
+
+
+def _log_used_up(grace: float) -> None:
+    logger.warning("turn.grace_used_up: ended %s s after the turn was cancelled", grace)
+
+
+def _in_asyncio_task() -> bool:
+    try:
+        return asyncio.current_task() is not None
+    except RuntimeError:  # trio
+        return False
+
+
+async def _in_own_task(call: Callable[[], Awaitable[object]], grace: float, ending: bool) -> None:
+    """Await the call in a task of its own; the time that it has begins with the first cancellation of this task."""
+
+    async def run() -> None:
+        await call()
+
+    task = asyncio.create_task(run())
+    came: BaseException | None = None
+    if not ending:
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError as error:
+            came = error
+    if not task.done():
+        came = await _ended_within(task, grace) or came
+    failed = None if task.cancelled() else task.exception()
+    if came is None and not ending:
+        try:
+            await anyio.lowlevel.checkpoint_if_cancelled()  # as in `_watched`
+        except asyncio.CancelledError as error:
+            came = error
+    if came is not None:
+        if isinstance(failed, Exception):
+            attach(came, failed, "what was shielded")
+        raise came
+    if failed is not None:
+        raise failed
+    if task.cancelled() and not ending:
+        task.result()  # it cancelled itself
+
+
+async def _ended_within(task: "asyncio.Task[None]", grace: float) -> BaseException | None:
+    """Wait for a task, which is cancelled when the time is over; the last cancellation that came meanwhile."""
+    came: BaseException | None = None
+    end = anyio.current_time() + grace
+    used_up = False
+    with anyio.CancelScope(shield=True):
+        while not task.done():
+            try:
+                await asyncio.wait((task,), timeout=None if used_up else max(0.0, end - anyio.current_time()))
+            except asyncio.CancelledError as error:
+                came = error
+                if used_up:
+                    task.cancel()
+            if not task.done() and not used_up and anyio.current_time() >= end:
+                used_up = task.cancel()
+    if used_up and task.cancelled():
+        _log_used_up(grace)
+    return came
 
 
 async def _watched(call: Callable[[], Awaitable[object]], scope: anyio.CancelScope, grace: float) -> None:

@@ -28,11 +28,11 @@ def is_disjoint(written: object, passed: object) -> bool:
 
 
 def _related(one: type, other: type) -> bool:
-    if typing_extensions.is_protocol(one) or typing_extensions.is_protocol(other):
-        return _alike(one, other)
     try:
+        if typing_extensions.is_protocol(one) or typing_extensions.is_protocol(other):
+            return _alike(one, other)
         return issubclass(one, other) or issubclass(other, one)
-    except TypeError:  # a class with a failing __subclasscheck__
+    except Exception:  # a class with a failing __subclasscheck__
         return True
 
 
@@ -77,5 +77,5 @@ def resolved(annotation: object, function: object) -> object:
     namespace = vars(sys.modules[module]) if (module := getattr(function, "__module__", None)) in sys.modules else {}
     try:
         return eval(annotation, dict(namespace))
-    except Exception:  # a name that only type checkers know, or one of a scope that is gone
+    except (Exception, SystemExit):  # a name that only type checkers know, one of a scope that is gone, an `exit()`
         return Any

@@ -121,7 +121,7 @@ class HookSpec:
             return written
         try:
             return eval(written, vars(sys.modules[self.call.__module__]))  # our own source text
-        except Exception:
+        except (Exception, SystemExit):
             return Any
 
     def written(self, parameter: str) -> str:

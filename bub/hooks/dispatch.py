@@ -14,8 +14,6 @@ from threading import RLock
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Final, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
-from typing_extensions import override
-
 from bub.hooks.declaration import PROPAGATE, FailurePolicy, Generators, HookSpec, Implementation, Step
 from bub.hooks.failures import HookFailures, collect, raise_collected
 from bub.hooks.unrolled import CallShape, Mode, Shape, Taking, compiled
@@ -43,11 +41,15 @@ class Handle(Generic[P, R]):
         failure: FailurePolicy = PROPAGATE,
         generators: Generators = "refused",
         group: str = "",
+        step: Callable[[Any, Any], Step | None] | None = None,
+        denial: Callable[[str], object] | None = None,
     ) -> None:
         self._call: Final[Callable[..., object]] = call
         self._failure: Final = failure
         self._generators: Final[Generators] = generators
         self._group: Final = group
+        self._step: Final = step
+        self._denial: Final = denial
 
     def declared(self, name: str) -> HookSpec:
         """What this declaration says of the hook it is assigned to."""
@@ -59,8 +61,8 @@ class Handle(Generic[P, R]):
             failure=self._failure,
             generators=self._generators,
             group=self._group,
-            step=None,
-            denial=None,
+            step=self._step,
+            denial=self._denial,
         )
 
 
@@ -131,24 +133,7 @@ class Sequential(Handle[P, R]):
         step: Callable[[Any, R], Step | None],
         denial: Callable[[str], R] | None = None,
     ) -> None:
-        super().__init__(call, failure=failure)
-        self._step: Final = step
-        self._denial: Final = denial
-
-    @override
-    def declared(self, name: str) -> HookSpec:
-        """What this declaration says of the hook it is assigned to."""
-        return HookSpec(
-            name,
-            self._call,
-            mode=self.mode,
-            is_async=self.is_async,
-            failure=self._failure,
-            generators=self._generators,
-            group=self._group,
-            step=self._step,
-            denial=self._denial,
-        )
+        super().__init__(call, failure=failure, step=step, denial=denial)
 
     if TYPE_CHECKING:
 
@@ -164,6 +149,7 @@ class HookSet:
 
     Attributes:
         declared: What is known of each hook, by name.
+        lock: Held while implementations change and while a function is compiled for them.
     """
 
     declared: ClassVar[Mapping[str, HookSpec]] = {}
@@ -178,8 +164,11 @@ class HookSet:
 
     def __init__(self, failures: HookFailures | None = None) -> None:
         namespace = _namespace(failures or HookFailures())
-        lock = RLock()  # reentrant: an object that is let go, or a log handler, may call a hook
-        self._dispatchers: Final = {name: Dispatcher(spec, namespace, lock) for name, spec in self.declared.items()}
+        # reentrant: an object that is let go, a log handler, or an annotation may call a hook or register a plugin
+        self.lock: Final[AbstractContextManager[object]] = RLock()
+        self._dispatchers: Final = {
+            name: Dispatcher(spec, namespace, self.lock) for name, spec in self.declared.items()
+        }
         for name, dispatcher in self._dispatchers.items():
             setattr(self, name, dispatcher.live)
 
@@ -299,7 +288,10 @@ def _give(function: FunctionType, code: CodeType, defaults: Mapping[str, object]
     del kept
 
 
-_plain: set[type] = {type(None), bool, int, float, str, bytes, list, dict, tuple}
+_BASIC_TYPES: Final = frozenset((type(None), bool, int, float, str, bytes, list, dict, tuple))
+_REMEMBERED_TYPES: Final = 4096
+
+_plain: set[type] = set(_BASIC_TYPES)
 """Types whose values cannot be awaited; filled as results come. Asking it costs a tenth of `inspect.isawaitable`."""
 
 
@@ -310,6 +302,8 @@ def awaits(kind: type) -> bool:
     """
     if any("__await__" in vars(base) for base in kind.__mro__):  # as `await` looks it up: past a metaclass
         return True
+    if len(_plain) >= _REMEMBERED_TYPES:  # classes made at run time: they are not to live for ever
+        _plain.intersection_update(_BASIC_TYPES)
     _plain.add(kind)
     return False
 

@@ -10,6 +10,7 @@ import anyio
 from bub.errors import HookTimeoutError
 from bub.hooks.annotations import is_disjoint, resolved
 from bub.hooks.declaration import HookSpec, Implementation
+from bub.hooks.failures import error_text
 from bub.hooks.members import Member, marked_members
 from bub.hooks.options import read_options
 from bub.nearness import did_you_mean
@@ -33,13 +34,24 @@ def read_plugin(
     """
     implementations: list[Implementation] = []
     problems: list[str] = []
-    for member in marked_members(plugin, specs):
-        read = _read(member, name, specs, serial + len(implementations))
-        if isinstance(read, Implementation):
-            implementations.append(read)
-        else:
-            problems += [f"{problem} - {member.where} ({member.location})" for problem in read]
+    try:
+        for member in marked_members(plugin, specs):
+            read = _read_safely(member, name, specs, serial + len(implementations))
+            if isinstance(read, Implementation):
+                implementations.append(read)
+            else:
+                problems += [f"{problem} - {member.where} ({member.location})" for problem in read]
+    except (Exception, SystemExit) as error:  # something odd among its members
+        problems.append(f"expected members that can be read, got {error_text(error)} - {type(plugin).__qualname__}")
     return implementations, problems
+
+
+def _read_safely(member: Member, plugin: str, specs: Mapping[str, HookSpec], serial: int) -> Implementation | list[str]:
+    """What `_read` gives; an error of the plugin's own code, which an annotation may run, is one more problem."""
+    try:
+        return _read(member, plugin, specs, serial)
+    except (Exception, SystemExit) as error:
+        return [f"hook {member.mark.hook!r}: expected a function that can be read, got {error_text(error)}"]
 
 
 def _read(member: Member, plugin: str, specs: Mapping[str, HookSpec], serial: int) -> Implementation | list[str]:

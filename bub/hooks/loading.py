@@ -1,11 +1,13 @@
 """Finding plugins in installed distributions: entry points of the group `bub`."""
 
+import importlib.metadata
 import inspect
 import logging
 import os
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import lru_cache
-from importlib.metadata import Distribution, EntryPoint, entry_points
+from importlib.metadata import Distribution, EntryPoint
 from types import FunctionType, MethodType
 from typing import Final, Literal, TypeAlias
 
@@ -82,12 +84,48 @@ def distribution_of(entry_point: EntryPoint) -> str:
 
 @lru_cache(maxsize=256)  # each look at the metadata would parse the whole file again, the README in it too
 def _origin(distribution: Distribution | None) -> tuple[str, str]:
-    """Name and version; empty where they are not there, as in a distribution half uninstalled."""
+    """Name and version; empty where they are not there or cannot be read, as in a distribution half uninstalled."""
     if distribution is None:
         return "", ""
-    found = distribution.metadata
-    name, version = (found[field] if field in found else "" for field in ("Name", "Version"))  # noqa: SIM401 - no get()
+    try:
+        found = distribution.metadata
+        name, version = (found[field] if field in found else "" for field in ("Name", "Version"))  # noqa: SIM401 - no get()
+    except Exception as error:
+        _unreadable(distribution, error)
+        return "", ""
     return name, version
+
+
+def _unreadable(distribution: Distribution, error: Exception) -> None:
+    path: object = getattr(distribution, "_path", distribution)  # the library has no public name for it
+    logger.warning("hook.unreadable_distribution %s: %s", path, error_text(error))
+
+
+def installed() -> Iterator[EntryPoint]:
+    """The entry points of the group; of one distribution that is installed twice those of the first on the path.
+
+    A distribution that cannot be read is a warning, where `importlib.metadata.entry_points` would raise.
+    """
+    seen: set[str] = set()
+    for distribution in importlib.metadata.distributions():
+        try:
+            found = _entry_points(distribution, seen)
+        except Exception as error:
+            _unreadable(distribution, error)
+        else:
+            yield from found
+
+
+def _entry_points(distribution: Distribution, seen: set[str]) -> Iterable[EntryPoint]:
+    name: object = getattr(distribution, "_normalized_name", None)  # from the folder's name, else from the metadata
+    if isinstance(name, str):
+        if name in seen:
+            return ()
+        seen.add(name)
+    listed = distribution.read_text("entry_points.txt")
+    if not listed or GROUP not in listed:  # nearly all of them: reading them whole takes long
+        return ()
+    return distribution.entry_points.select(group=GROUP)
 
 
 def candidates(found: Iterable[EntryPoint] | None = None) -> list[Candidate]:
@@ -97,8 +135,7 @@ def candidates(found: Iterable[EntryPoint] | None = None) -> list[Candidate]:
     distributions claim one name, the first by the distribution's name has it, whatever the order of the file system;
     the others name it as their clash.
     """
-    installed = entry_points(group=GROUP) if found is None else found
-    listed = (e for e in installed if e.dist is None or distribution_of(e))
+    listed = (e for e in (installed() if found is None else found) if e.dist is None or distribution_of(e))
     unique = {(e.name, e.value, distribution_of(e)): e for e in listed}
     in_order = sorted(unique.values(), key=lambda e: (*_rank(e), e.name, distribution_of(e).lower(), e.value))
     owners: dict[str, EntryPoint] = {}
@@ -178,6 +215,20 @@ def _made(name: str, factory: Callable[..., object], framework: object) -> objec
     if named is None:
         return factory()
     return factory(framework=framework)
+
+
+def stands_for(candidate: Candidate, plugin: object) -> bool:
+    """Whether a registered plugin is the object that an entry point names, or an instance of the class it names.
+
+    Nothing is imported for the answer: a plugin that exists was made in a module that is there.
+    """
+    try:
+        named: object = sys.modules.get(candidate.entry_point.module)
+        for part in candidate.entry_point.attr.split("."):
+            named = getattr(named, part) if part else named
+    except Exception:  # no such attribute, or what the entry point names is no name
+        return False
+    return named is not None and (named is plugin or named is type(plugin))
 
 
 def status_of(registration: Registration, candidate: Candidate | None = None) -> PluginStatus:

@@ -11,9 +11,6 @@ from typing import Any, Final, NamedTuple
 MARK: Final = "__bub_hookimpl__"
 """The attribute of a function that holds its `Mark`."""
 
-OPTIONS: Final = ("tryfirst", "trylast", "before", "after", "timeout", "on_failure")
-"""The options that `hookimpl(...)` takes."""
-
 
 class Mark(NamedTuple):
     """What `hookimpl` leaves on a function."""
@@ -42,7 +39,7 @@ class HookImpl:
         return self._mark(function, Mark(name, False, merged))
 
     def __getattr__(self, hook: str) -> Callable[[Any], Any]:
-        if hook.startswith("_"):
+        if hook.startswith("__") and hook.endswith("__"):  # Python asks for these; any other is for registration
             raise AttributeError(hook)
         return lambda function: self._mark(function, Mark(hook, True, self._options))
 
@@ -58,6 +55,9 @@ class HookImpl:
         except AttributeError:
             raise TypeError(f"expected a function, got {type(function).__qualname__} - hookimpl.{mark.hook}") from None
         return function
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        return "hookimpl" if self is hookimpl else (HookImpl, (dict(self._options),))
 
     def __repr__(self) -> str:
         return f"hookimpl({', '.join(f'{name}={value!r}' for name, value in self._options.items())})"

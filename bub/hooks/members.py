@@ -165,9 +165,18 @@ def _member(mark: Mark, where: str, raw: object, plugin: object) -> Member:
     elif isinstance(raw, FunctionType):
         takes_self = plugin is not None
         bound = MethodType(raw, plugin) if takes_self else raw
-    written = inspect.unwrap(inner) if isinstance(inner, FunctionType) else None
-    function = written if isinstance(written, FunctionType) else inner if isinstance(inner, FunctionType) else None
-    return Member(mark, where, bound, function, takes_self, kind.__name__)
+    return Member(mark, where, bound, _written(inner), takes_self, kind.__name__)
+
+
+def _written(inner: object) -> FunctionType | None:
+    """The function inside decorators."""
+    if not isinstance(inner, FunctionType):
+        return None
+    try:
+        written: object = inspect.unwrap(inner)
+    except ValueError:  # its `__wrapped__` comes round to itself
+        return inner
+    return written if isinstance(written, FunctionType) else inner
 
 
 def _is_own_function(raw: object, plugin: object) -> bool:

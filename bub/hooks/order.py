@@ -1,6 +1,8 @@
 """The order in which the implementations of a hook are called."""
 
 import heapq
+from bisect import insort
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from bub.errors import HookOrderError
@@ -20,7 +22,7 @@ def ordered(hook: str, implementations: Iterable[Implementation]) -> list[Implem
     Raises:
         HookOrderError: `before=` and `after=` close a cycle.
     """
-    banded = sorted(implementations, key=lambda item: (item.band, -item.serial))
+    banded = sorted(implementations, key=_priority)
     if not any(item.before or item.after for item in banded):
         return banded
     followers = _followers(banded)
@@ -42,17 +44,46 @@ def ordered(hook: str, implementations: Iterable[Implementation]) -> list[Implem
     return [banded[index] for index in placed]
 
 
+def extended(
+    hook: str, known: Sequence[Implementation], added: Sequence[Implementation], *, wishes: bool
+) -> list[Implementation]:
+    """Implementations in call order with others added.
+
+    Args:
+        hook: Names the hook in an error.
+        known: In call order.
+        added: In any order.
+        wishes: Whether a known one has a `before=` or `after=`. Where none has, the new ones are only put in place.
+
+    Raises:
+        HookOrderError: `before=` and `after=` close a cycle.
+    """
+    if wishes or any(item.before or item.after for item in added):
+        return ordered(hook, (*known, *added))
+    every = list(known)
+    for item in added:
+        insort(every, item, key=_priority)
+    return every
+
+
+def _priority(item: Implementation) -> tuple[int, int]:
+    return item.band, -item.serial
+
+
 def _followers(banded: Sequence[Implementation]) -> dict[int, set[int]]:
     """For each implementation, by index, those that must come later. Names of absent plugins bind nothing."""
     followers: dict[int, set[int]] = {index: set() for index in range(len(banded))}
+    of_plugin: defaultdict[str, list[int]] = defaultdict(list)
     for index, item in enumerate(banded):
-        for other, rival in enumerate(banded):
-            if rival.plugin == item.plugin:
-                continue
-            if rival.plugin in item.before:
-                followers[index].add(other)
-            if rival.plugin in item.after:
-                followers[other].add(index)
+        of_plugin[item.plugin].append(index)
+    for index, item in enumerate(banded):
+        for name in item.before:
+            if name != item.plugin:
+                followers[index].update(of_plugin.get(name, ()))
+        for name in item.after:
+            if name != item.plugin:
+                for other in of_plugin.get(name, ()):
+                    followers[other].add(index)
     return followers
 
 

@@ -1,6 +1,6 @@
 """The plugins of one framework: registered whole or not at all."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType, ModuleType
 from typing import Final, NamedTuple
 
@@ -10,7 +10,7 @@ from bub.hooks.dispatch import HookSet
 from bub.hooks.failures import HookFailures
 from bub.hooks.inspection import read_plugin
 from bub.hooks.members import is_a
-from bub.hooks.order import ordered
+from bub.hooks.order import extended, ordered
 
 
 class Registration(NamedTuple):
@@ -32,14 +32,24 @@ class HookRegistry:
     Args:
         hooks: The hooks that the plugins implement.
         failures: Forgets what it knows of a plugin that goes.
+
+    Concurrency:
+        Members may be called from several threads at once; one registration follows the other.
     """
 
     def __init__(self, hooks: HookSet, failures: HookFailures) -> None:
         self._hooks: Final = hooks
         self._failures: Final = failures
+        self._lock: Final = (
+            hooks.lock
+        )  # one lock: a log handler that runs while a hook is compiled may register a plugin
         self._registrations: dict[str, Registration] = {}
+        self._taken: dict[object, str] = {}
+        """The name under which a plugin is registered, by `_identity`."""
         self._serial = 1
         self._groups: dict[str, tuple[Implementation, ...]] = {}
+        self._wishing: set[str] = set()
+        """The groups in which an implementation has a `before=` or `after=`."""
         self._watchers: list[Callable[[], object]] = []
 
     @property
@@ -70,36 +80,42 @@ class HookRegistry:
             HookOrderError: Its `before=` or `after=` would close a cycle.
             PluginNameError: The name is taken, or the plugin is registered under another one.
             RuntimeError: It implements one of the refused hooks.
+
+        Concurrency:
+            May be called from several threads at once; a call of a hook that is under way keeps what it started with.
         """
         if name is None:
             name = plugin_name(plugin)
-        self._refuse_names(plugin, name)
-        implementations, problems = read_plugin(plugin, name, self._hooks.declared, self._serial)
-        if problems:
-            raise HookValidationError(name, problems)
-        for implementation in implementations:
-            if refused and implementation.spec.name in refused:
-                hook = implementation.spec.name
-                raise RuntimeError(f"cannot register plugin {name!r}: it implements {hook}. {refused[hook]}")
-        registration = Registration(name, plugin, tuple(implementations))
-        self._reorder(implementations, {**self._registrations, name: registration})
-        self._serial += len(implementations)
-        return registration
+        with self._lock:
+            self._refuse_names(plugin, name)
+            implementations, problems = read_plugin(plugin, name, self._hooks.declared, self._serial)
+            if problems:
+                raise HookValidationError(name, problems)
+            for implementation in implementations:
+                if refused and implementation.spec.name in refused:
+                    hook = implementation.spec.name
+                    raise RuntimeError(f"cannot register plugin {name!r}: it implements {hook}. {refused[hook]}")
+            registration = Registration(name, plugin, tuple(implementations))
+            self._add(registration)
+            return registration
 
     def unregister(self, name: str) -> object:
         """Remove a plugin and everything of it; returns the plugin.
 
         Raises:
             PluginNameError: There is no plugin of this name.
+
+        Concurrency:
+            As for `register`.
         """
-        if name not in self._registrations:
-            known = ", ".join(self._registrations) or "none"
-            raise PluginNameError(f"cannot unregister {name!r}: expected one of the registered plugins ({known})")
-        gone = self._registrations[name]
-        rest = {key: value for key, value in self._registrations.items() if key != name}
-        self._reorder(gone.implementations, rest)
-        self._failures.forget(name)
-        return gone.plugin
+        with self._lock:
+            if name not in self._registrations:
+                known = ", ".join(self._registrations) or "none"
+                raise PluginNameError(f"cannot unregister {name!r}: expected one of the registered plugins ({known})")
+            gone = self._registrations[name]
+            self._remove(gone)
+            self._failures.forget(name)
+            return gone.plugin
 
     def _refuse_names(self, plugin: object, name: str) -> None:
         if plugin is None:
@@ -110,22 +126,49 @@ class HookRegistry:
             raise PluginNameError(f"expected a non-empty name, got {name!r} - register")
         if name in self._registrations:
             raise PluginNameError(f"cannot register {name!r}: the name is taken. Pass name= or unregister it first.")
-        for other in self._registrations.values():
-            if other.plugin is plugin or _same_file(other.plugin, plugin):
-                raise PluginNameError(f"cannot register {name!r}: the same plugin is registered as {other.name!r}")
+        if (other := self._taken.get(_identity(plugin))) is not None:
+            raise PluginNameError(f"cannot register {name!r}: the same plugin is registered as {other!r}")
 
-    def _reorder(self, changed: Iterable[Implementation], registrations: dict[str, Registration]) -> None:
-        """Put new registrations in force: every order is computed before the first one is taken over."""
-        every = [i for registration in registrations.values() for i in registration.implementations]
-        touched = {implementation.spec.group for implementation in changed}
-        fresh = {group: tuple(ordered(group, (i for i in every if i.spec.group == group))) for group in touched}
+    def _add(self, added: Registration) -> None:
+        """Put a plugin in force: every order is computed before the first one is taken over."""
+        fresh: dict[str, tuple[Implementation, ...]] = {}
+        for group, new in _by_group(added.implementations).items():
+            wishes = group in self._wishing
+            fresh[group] = tuple(extended(group, self._groups.get(group, ()), new, wishes=wishes))
+        self._take_over({**self._registrations, added.name: added}, fresh)
+        self._taken[_identity(added.plugin)] = added.name
+        self._serial += len(added.implementations)
+
+    def _remove(self, gone: Registration) -> None:
+        """Put the others in force without a plugin. What wishes are left cannot close a cycle."""
+        fresh: dict[str, tuple[Implementation, ...]] = {}
+        for group in _by_group(gone.implementations):
+            rest = [i for i in self._groups.get(group, ()) if i.plugin != gone.name]
+            fresh[group] = tuple(ordered(group, rest) if group in self._wishing else rest)
+        self._take_over({key: value for key, value in self._registrations.items() if key != gone.name}, fresh)
+        self._taken = {key: name for key, name in self._taken.items() if name != gone.name}
+
+    def _take_over(
+        self, registrations: dict[str, Registration], fresh: Mapping[str, tuple[Implementation, ...]]
+    ) -> None:
         self._registrations = registrations
         self._groups.update(fresh)
+        for group, implementations in fresh.items():
+            self._wishing.discard(group)
+            if any(i.before or i.after for i in implementations):
+                self._wishing.add(group)
         for name, spec in self._hooks.declared.items():
-            if spec.group in touched:
+            if spec.group in fresh:
                 self._hooks.bind(name, [i for i in fresh[spec.group] if i.spec is spec])
         for watcher in self._watchers:
             watcher()
+
+
+def _by_group(implementations: tuple[Implementation, ...]) -> dict[str, list[Implementation]]:
+    groups: dict[str, list[Implementation]] = {}
+    for implementation in implementations:
+        groups.setdefault(implementation.spec.group, []).append(implementation)
+    return groups
 
 
 def plugin_name(plugin: object) -> str:
@@ -136,12 +179,10 @@ def plugin_name(plugin: object) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-def _same_file(one: object, other: object) -> bool:
-    """Whether two modules are one file that was imported under two names."""
-    if not is_a(one, ModuleType) or not is_a(other, ModuleType):
-        return False
-    file: object = vars(one).get("__file__")  # a module made by hand has none
-    return file is not None and file == vars(other).get("__file__")
+def _identity(plugin: object) -> object:
+    """What is equal for one plugin: of a module its file, which may be imported under two names."""
+    file: object = vars(plugin).get("__file__") if is_a(plugin, ModuleType) else None  # one made by hand has none
+    return file if isinstance(file, str) else id(plugin)
 
 
 def _is_name(name: object) -> bool:

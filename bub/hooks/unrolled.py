@@ -22,6 +22,7 @@ from functools import lru_cache
 from itertools import count
 from types import CodeType
 from typing import Literal, NamedTuple, TypeAlias
+from weakref import finalize
 
 Mode: TypeAlias = Literal["first_result", "run_all", "sequential"]
 Taking: TypeAlias = Literal[Mode, "at_once"]
@@ -55,7 +56,7 @@ class Shape(NamedTuple):
     calls: tuple[CallShape, ...]
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def compiled(shape: Shape) -> CodeType:
     """The code of a dispatch function.
 
@@ -68,7 +69,9 @@ def compiled(shape: Shape) -> CodeType:
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
     module = compile(text, filename, "exec")
     code = next(constant for constant in module.co_consts if isinstance(constant, CodeType))
-    return code.replace(co_qualname=f"hooks.{shape.hook}")
+    code = code.replace(co_qualname=f"hooks.{shape.hook}")
+    finalize(code, linecache.cache.pop, filename, None).atexit = False  # the text lives as long as what it shows
+    return code
 
 
 def caller(parameters: tuple[str, ...], arguments: str, function: Callable[..., object]) -> Callable[..., object]:

@@ -193,6 +193,26 @@ def test_an_interruption(bub: Run) -> None:
     assert bub(made, "run", "hi") == (130, "", "bub: interrupted\n")
 
 
+@pytest.mark.parametrize("code", [0, 3, "the end"])
+def test_a_plugin_that_ends_the_program_is_told(bub: Run, code: object) -> None:
+    made = framework(plugin(run_model=raising(SystemExit(code))))
+    ended = bub(made, "run", "hi")
+    assert (ended.code, ended.out, ended.said.count("\n")) == (1, "", 1)
+    assert ended.said.startswith(f"bub: the turn failed: SystemExit: {code} (tests/builtin/test_commands.py:")
+
+
+@pytest.mark.parametrize("option", [(), ("--debug",)])
+def test_control_characters_do_not_reach_the_terminal(bub: Run, option: tuple[str, ...]) -> None:
+    said = bub(framework(plugin(run_model=raising(ValueError("\x1b[31mred")))), "run", "hi", *option).said
+    assert "\\x1b[31mred" in said
+    assert "\x1b" not in said
+
+
+def test_an_error_reply_is_one_line(bub: Run) -> None:
+    made = framework(answering(), rendering(Envelope(content="one\n\x1b[31mtwo", kind="error")))
+    assert bub(made, "run", "hi") == (1, "", "bub: one \\x1b[31mtwo\n")
+
+
 def test_an_error_of_the_model_goes_to_standard_error(bub: Run) -> None:
     async def run_model_stream() -> AsyncIterator[StreamFailed]:
         yield StreamFailed("model", "over quota")

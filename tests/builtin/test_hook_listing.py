@@ -154,3 +154,8 @@ def test_the_method_can_be_pasted_into_a_class(report: HookReport) -> None:
     compile(f"from __future__ import annotations\nclass Plugin:\n{method}", "<page>", "exec")
     written = " ".join(method.split()).replace("( self", "(self").replace(" ) ->", ") ->").replace("-> ( ", "-> ")
     assert report.signature in written
+
+
+def test_control_characters_of_a_reason_do_not_reach_the_terminal() -> None:
+    status = PluginStatus(name="mine", state="failed", distribution="", version="", reason="\x1b[31mred")
+    assert "      \\x1b[31mred" in hook_table([], [status]).splitlines()

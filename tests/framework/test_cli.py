@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError
 from typing import Any
@@ -127,9 +128,81 @@ def test_help_lists_the_commands_by_name() -> None:
     assert output.index("ape") < output.index("zebra")
 
 
-def test_a_plugin_that_raises_is_not_hidden() -> None:
+# ------------------------------------------------------------------------------------- groups and commands of one name
+
+
+def test_a_command_of_higher_priority_beats_a_group_of_its_name() -> None:
+    made = framework(commanding(group("admin", who="low")), named("admin", "high"))
+    assert run(made, "admin") == "high\n"
+    made = framework(named("admin", "low"), commanding(group("admin", who="high")))
+    assert run(made, "admin", "who") == "in\nhigh\n"
+
+
+def test_the_commands_of_a_group_without_a_name_count_as_commands() -> None:
+    def fill(app: typer.Typer) -> None:
+        inner = typer.Typer()
+        inner.command("same")(says("low"))
+        inner.command("own")(says("own"))
+        app.add_typer(inner)
+
+    made = framework(commanding(fill), named("same", "high"))
+    assert (run(made, "same"), run(made, "own")) == ("high\n", "own\n")
+    assert run(framework(named("same", "low"), commanding(fill)), "same") == "low\n"
+
+
+# ------------------------------------------------------------------------------------------ plugins that fail
+
+
+@pytest.mark.parametrize("error", [OSError("mine\n\x1b[31m"), SystemExit(3), typer.Exit(4)], ids=repr)
+def test_a_plugin_that_fails_loses_its_commands_and_stops_nobody(
+    caplog: pytest.LogCaptureFixture, error: BaseException
+) -> None:
+    def fail(app: Any) -> None:
+        named_app: typer.Typer = app
+        group("group", who="half")(named_app)
+        named_app.command("half")(says("half"))
+        named_app.callback()(says("half"))
+        raise error
+
+    made = framework(named("low", "low"), commanding(fail), named("high", "high"))
+    assert (run(made, "low"), run(made, "high")) == ("low\n", "high\n")
+    assert "No such command" in run(made, "half", code=2)
+    assert "No such command" in run(made, "group", code=2)
+    record = caplog.records[0]
+    assert (record.levelname, record.exc_info) == ("WARNING", None)
+    assert record.getMessage().startswith(f"cli.commands_failed plugin 'p1': {type(error).__qualname__}: ")
+    assert f"(tests/framework/test_cli.py:{fail.__code__.co_firstlineno + 5})" in record.getMessage()
+    assert "\n" not in record.getMessage()
+    assert "\x1b" not in record.getMessage()
+
+
+def test_the_traceback_of_it_is_logged_for_debugging(caplog: pytest.LogCaptureFixture) -> None:
     def fail(app: Any) -> None:
         raise OSError("mine")
 
-    with pytest.raises(OSError, match="mine"):
-        framework(commanding(fail)).create_cli_app()
+    caplog.set_level(logging.DEBUG, "bub")
+    framework(commanding(fail)).create_cli_app()
+    (record,) = caplog.records
+    assert record.exc_info
+    assert record.exc_info[0] is OSError
+
+
+def test_an_interruption_ends_it_all() -> None:
+    def interrupt(app: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        framework(commanding(interrupt)).create_cli_app()
+
+
+def test_an_asynchronous_plugin_adds_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async def fill(app: Any) -> None: ...
+
+    def awaitable(app: Any) -> Any:
+        app.command("half")(says("half"))
+        return fill(app)
+
+    made = framework(plugin(register_cli_commands=fill), plugin(register_cli_commands=awaitable), named("one", "1"))
+    assert run(made, "one") == "1\n"
+    assert [record.getMessage().split()[0] for record in caplog.records] == ["hook.async_not_supported"] * 2
+    assert "No such command" in run(made, "half", code=2)

@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from bub.envelope import Envelope
+from bub.errors import StateTypeError
 from bub.framework import resources
 from bub.framework.framework import BubFramework
 from bub.turn import ENVIRONMENT, WORKSPACE
@@ -315,3 +316,71 @@ class TestTurnsAcrossTheEnds:
         assert places.closed == [1]
         async with made.running():
             assert made.get_environment("s") is None
+
+
+class TestInUse:
+    async def test_replaced_under_a_turn_it_is_closed_by_the_last_that_leaves(self) -> None:
+        places = Places()
+        waiting = [anyio.Event(), anyio.Event()]
+        asked = iter(waiting)
+
+        async def run_model(state: dict[str, Any]) -> str:
+            if WORKSPACE.require(state) == Path("/a"):
+                await next(asked).wait()
+            return "answer"
+
+        made = framework(plugin(run_model=run_model), places.plugin(), choosing())
+        async with made.running(), anyio.create_task_group() as tasks:
+            for _ in range(2):
+                tasks.start_soon(turn, made, "s", "/a")
+            await anyio.wait_all_tasks_blocked()
+            other = await turn(made, workspace="/b")
+            assert (places.closed, made.get_environment("s")) == ([0, 0], other)
+            for event, closed in zip(waiting, (0, 1), strict=True):
+                event.set()
+                await anyio.wait_all_tasks_blocked()
+                assert places.closed == [closed, 0]
+        assert places.closed == [1, 1]
+
+    @pytest.mark.parametrize("in_a_child", [False, True])
+    async def test_a_turn_inside_the_hook_that_makes_it(self, in_a_child: bool) -> None:
+        caught: list[str] = []
+
+        async def nested() -> None:
+            with pytest.raises(RuntimeError) as raised:
+                await made.process_inbound({"session_id": "s"})
+            caught.append(str(raised.value))
+
+        async def provide_environment() -> Place:
+            if not in_a_child:
+                await nested()
+                return Place()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(nested)
+            return Place()
+
+        made = framework(answering(), plugin(provide_environment=provide_environment))
+        with anyio.fail_after(2):
+            async with made.running():
+                await turn(made)
+        assert len(caught) == 1
+        assert "session 's' inside provide_environment" in caught[0]
+
+    async def test_nothing_is_kept_of_one_that_could_not_be_made(self) -> None:
+        made = framework(answering(), plugin(provide_environment=lambda: 1 / 0))
+        async with made.running():
+            async with anyio.create_task_group() as tasks:
+                for _ in range(2):
+                    tasks.start_soon(fails, made)
+            assert made._resources._environments == {}  # pyright: ignore[reportPrivateUsage]
+
+
+async def fails(made: BubFramework) -> None:
+    with pytest.raises(ZeroDivisionError):
+        await turn(made)
+
+
+async def test_a_wrong_workspace_is_told_of_also_without_an_environment() -> None:
+    made = framework(answering(), plugin(load_state=lambda: {WORKSPACE.name: 5}))
+    with pytest.raises(StateTypeError, match="expected Path, got int"):
+        await made.process_inbound("hi")

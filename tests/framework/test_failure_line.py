@@ -31,6 +31,25 @@ def test_a_text_of_several_lines_becomes_one() -> None:
     assert failure_line(ValueError("one\n\n  two\tthree")) == "ValueError: one two three"
 
 
+def test_control_characters_are_seen_and_not_obeyed() -> None:
+    error = ValueError("\x1b[31mred\x07\x9b")
+    error.add_note("\x7f")
+    assert failure_line(error) == "ValueError: \\x1b[31mred\\x07\\x9b; \\x7f"
+
+
+def test_the_end_of_the_program_is_told_like_an_error() -> None:
+    assert failure_line(SystemExit(3)) == "SystemExit: 3"
+
+
+def test_a_path_is_told_when_the_current_folder_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone() -> str:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(os, "getcwd", gone)
+    monkeypatch.setattr("sys.path", ["", "relative", "/lib"])
+    assert short_path("/lib/one.py") == "one.py"
+
+
 def test_the_place_is_the_innermost_line_in_one_of_the_folders() -> None:
     error = caught(lambda: json.loads("{"))
     line = caught.__code__.co_firstlineno

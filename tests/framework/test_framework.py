@@ -111,7 +111,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Installed]:
             else:
                 setattr(module, name, value)
         found = [EntryPoint(name, f"{module.__name__}:{name}", "bub") for name in plugins]
-        monkeypatch.setattr("bub.hooks.loading.entry_points", lambda group: found)
+        monkeypatch.setattr("bub.hooks.loading.installed", lambda: found)
 
     return install
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import AsyncExitStack, suppress
 from typing import Any
@@ -177,3 +179,79 @@ def test_what_is_a_generator() -> None:
     assert is_generator(sync_generator([], 1))
     assert is_generator(async_generator([], 1))
     assert not any(is_generator(value) for value in (iter([1]), Iterates(), None, [1], map(str, [1]), sync_generator))
+
+
+def cleaning(log: Log, seconds: float = 0.05) -> Any:
+    async def made() -> AsyncGenerator[None, None]:
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(anyio.sleep_forever)
+                yield
+                tasks.cancel_scope.cancel()
+        finally:
+            await anyio.sleep(seconds)
+            log.append("cleaned")
+
+    return made()
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["cancelled inside", "left while cancelled"])
+async def test_it_has_a_grace_to_clean_up(waits: bool) -> None:
+    log: Log = []
+    with anyio.CancelScope() as scope:
+        async with entered(cleaning(log)), entered(cleaning(log)):
+            scope.cancel()
+            if waits:
+                await anyio.sleep_forever()
+    assert (scope.cancelled_caught, log) == (True, ["cleaned", "cleaned"])
+
+
+async def test_a_deadline_that_passes_while_it_cleans_up() -> None:
+    log: Log = []
+    with anyio.move_on_after(0.02) as scope:
+        async with entered(cleaning(log)):
+            pass
+    assert (scope.cancelled_caught, log) == (True, ["cleaned"])
+
+
+async def test_it_is_ended_after_the_grace(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr("bub.framework.generators.CLOSE_GRACE", 0.01)
+    log: Log = []
+    with anyio.fail_after(2), anyio.move_on_after(0.01) as scope:
+        async with entered(cleaning(log, 60)):
+            await anyio.sleep_forever()
+    assert (scope.cancelled_caught, log) == (True, [])
+    assert "provide_lifespan of plugin 'mine' ended late" in caplog.text
+
+
+async def test_one_that_has_started_is_refused() -> None:
+    log: Log = []
+    generator = sync_generator(log, 2)
+    next(generator)
+    with pytest.raises(HookTypeError, match=r"a generator that has not started.*provide_lifespan of plugin 'mine'"):
+        await entered(generator).__aenter__()
+    generator.close()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.11 does not tell")
+async def test_an_async_one_that_has_started_is_refused() -> None:
+    generator = async_generator([], 2)
+    await anext(generator)
+    with pytest.raises(HookTypeError, match="a generator that has not started"):
+        await entered(generator).__aenter__()
+    await generator.aclose()
+
+
+class TestTwoTasks:
+    """Fixtures of tests are entered and left by two tasks; only asyncio allows it."""
+
+    @pytest.fixture
+    def anyio_backend(self) -> str:
+        return "asyncio"
+
+    async def test_entered_by_another(self) -> None:
+        log: Log = []
+        context = entered(async_generator(log, 1))
+        await asyncio.create_task(context.__aenter__())
+        await asyncio.create_task(context.__aexit__(None, None, None))
+        assert log == ["cleaned"]

@@ -309,3 +309,29 @@ class TestDispatch:
         with pytest.raises(ExceptionGroup, match="several implementations failed") as caught:
             await made.process_inbound("hi")
         assert [type(error) for error in caught.value.exceptions] == [KeyError, ValueError]
+
+
+@pytest.mark.parametrize("name", ["content", "session_id", "channel", "chat_id"])
+@pytest.mark.parametrize("resolves", [False, True])
+async def test_an_envelope_made_by_hand_is_checked(name: str, resolves: bool) -> None:
+    reached: list[str] = []
+    hooks = {"load_state": lambda: reached.append("load_state")}
+    if resolves:
+        hooks["resolve_session"] = lambda: reached.append("resolve_session")
+    made = framework(answering(), plugin(**hooks))
+    wrong: dict[str, Any] = {name: 5}
+    for call in (made.process_inbound, made.resolve_session):
+        with pytest.raises(EnvelopeError, match=f"expected text, got int - {name} of Envelope"):
+            await call(Envelope(**wrong))
+    assert reached == []
+    nothing: Any = None
+    with pytest.raises(EnvelopeError, match="got NoneType - content of Envelope"):
+        await made.process_inbound(Envelope(content=nothing))
+
+
+async def test_a_rendered_envelope_is_checked() -> None:
+    nothing: Any = None
+    made = framework(answering(), plugin(render_outbound=lambda: [Envelope(content=nothing)]))
+    with pytest.raises(EnvelopeError, match="got NoneType - content of Envelope") as caught:
+        await made.process_inbound("hi")
+    assert caught.value.__notes__ == ["render_outbound of plugin 'p1'"]

@@ -306,3 +306,12 @@ async def test_what_the_router_handed_out_is_closed_once(outcome: str) -> None:
     assert ended == ([] if scope.cancelled_caught else [outcome])
     assert scope.cancelled_caught == (outcome == "cancelled")
     assert [one.closed for one in shown] == [1]
+
+
+@pytest.mark.parametrize("kind", ["None", "list", "coroutine"])
+async def test_a_router_that_gives_no_stream(kind: str) -> None:
+    async def show() -> None: ...
+
+    wrong: dict[str, Any] = {"None": lambda _: None, "list": lambda _: [], "coroutine": lambda _: show()}
+    with pytest.raises(TypeError, match=r"expected an async iterator of events, got .* - wrap_stream of StreamRouter"):
+        await shown_by(StreamRouter(wrong[kind]))

@@ -310,3 +310,37 @@ class TestCancelledByAsyncio:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.01):
                     await made.process_inbound("hi")
+
+    @pytest.mark.parametrize("seconds", [0.05, 60])
+    async def test_one_that_comes_while_it_saves(self, seconds: float) -> None:
+        saved: Saved = []
+        made = framework(answering(), saving_slowly(saved, seconds), save_grace=0.2)
+        task = asyncio.create_task(made.process_inbound("hi"))
+        await asyncio.sleep(0.01)
+        for _ in range(2):
+            task.cancel()
+            await asyncio.sleep(0.01)
+        async with no_task_left():
+            with anyio.fail_after(2), pytest.raises(asyncio.CancelledError):
+                await task
+        assert [name for name, _ in saved] == (["started", "ended"] if seconds < 1 else ["started"])
+
+    async def test_a_timeout_that_comes_while_it_saves(self) -> None:
+        saved: Saved = []
+        made = framework(answering(), saving_slowly(saved, 0.05, ValueError("full")))
+        with pytest.raises(TimeoutError) as caught:
+            async with asyncio.timeout(0.01):
+                await made.process_inbound("hi")
+        assert [name for name, _ in saved] == ["started", "ended"]
+        assert getattr(caught.value.__cause__, "__notes__", []) == ["what was shielded failed too: ValueError: full"]
+
+    async def test_a_second_one_while_it_saves(self) -> None:
+        saved: Saved = []
+        made = framework(plugin(run_model=lambda: anyio.sleep_forever()), saving_slowly(saved, 0.05))
+        task = asyncio.create_task(made.process_inbound("hi"))
+        for _ in range(2):
+            await asyncio.sleep(0.01)
+            task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert [name for name, _ in saved] == ["started", "ended"]

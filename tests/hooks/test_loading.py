@@ -12,12 +12,14 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 
 from bub.errors import BubError, PluginLoadError
 from bub.framework.framework import BubFramework
 from bub.hooks.loading import BUILTIN, DISABLED_VARIABLE, GROUP, Candidate, PluginStatus, candidates, load_plugin
+from bub.hooks.registry import HookRegistry, Registration
 
 ROOT = Path(__file__).parents[2]
 ECHO = """
@@ -609,6 +611,138 @@ def test_a_plugin_of_the_program_keeps_its_name(site: Site) -> None:
     framework.load_hooks()
     assert framework.plugin_status["a"].distribution == ""
     assert framework.hooks.provide_tools() == []
+
+
+def test_an_entry_point_whose_name_the_program_took_is_reported(site: Site) -> None:
+    site.plugin("a", version="2.0")
+    framework = BubFramework()
+    plugin = object()
+    framework.register(plugin, name="a")
+    for _ in range(2):
+        framework.load_hooks()
+        assert states(framework) == {"a": "ok", "a (a)": "disabled"}
+        assert framework.plugin_status["a (a)"] == PluginStatus(
+            name="a",
+            state="disabled",
+            distribution="a",
+            version="2.0",
+            reason="'a' claims the name, but the program registered 'builtins:object' under it",
+        )
+    assert framework.unregister("a") is plugin
+    assert states(framework) == {}
+    framework.load_hooks()
+    assert states(framework) == {"a": "ok"}
+    assert framework.plugin_status["a"].distribution == "a"
+
+
+def test_an_entry_point_whose_name_another_plugin_took_is_reported(site: Site) -> None:
+    site.plugin("b")
+    site.plugin("a", "class Plugin:\n    def __init__(self, framework): framework.register(object(), name='b')")
+    framework = loaded()
+    assert states(framework) == {"a": "ok", "b": "ok", "b (b)": "disabled"}
+    assert framework.plugin_status["b"].distribution == "a"
+    assert reason(framework, "b (b)") == (
+        "'b' claims the name, but distribution 'a' registered 'builtins:object' under it"
+    )
+
+
+@pytest.mark.parametrize("made", ["Plugin()", "plugin"])
+def test_a_plugin_that_is_what_the_entry_point_names_has_its_name(
+    site: Site, made: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.plugin("a", dedent(ECHO) + "\nplugin = Plugin()", ":" + made.removesuffix("()"))
+    module = importlib.import_module("bub_test_a")
+    framework = BubFramework()
+    framework.register(eval(made, vars(module)), name="a")
+    framework.load_hooks()
+    assert states(framework) == {"a": "ok"}
+
+
+def test_a_plugin_of_the_program_does_not_erase_why_an_installed_one_failed(site: Site) -> None:
+    site.plugin("a", "1 / 0")
+    framework = loaded()
+    failed = framework.plugin_status["a"]
+    for _ in range(2):
+        framework.register(object(), name="a")
+        framework.load_hooks()
+        assert states(framework) == {"a": "ok", "a (a)": "failed"}
+        assert framework.plugin_status["a (a)"] == failed
+        framework.unregister("a")
+        assert dict(framework.plugin_status) == {"a": failed}
+
+
+def test_one_text_is_no_collection_of_names(site: Site) -> None:
+    site.plugin("oracle")
+    with pytest.raises(TypeError, match=r"expected a collection of plugin names for only=, such as \['oracle'\]"):
+        loaded(only="oracle")
+    with pytest.raises(TypeError, match="for disabled="):
+        loaded(disabled="oracle")
+
+
+@pytest.mark.parametrize("error", ["SystemExit(3)", "BaseException('odd')", "ValueError('odd')"])
+def test_a_plugin_that_raises_while_it_is_registered_stops_nobody_else(
+    site: Site, monkeypatch: pytest.MonkeyPatch, error: str
+) -> None:
+    site.plugin("a")
+    site.plugin("b", "class Plugin:\n    def __init__(self, framework): framework.register(object(), name='c')")
+    site.plugin("z")
+    raised: BaseException = eval(error)
+    register = HookRegistry.register
+
+    def registering(self: HookRegistry, plugin: object, *, name: str | None = None, **rest: Any) -> Registration:
+        if name == "b":
+            raise raised
+        return register(self, plugin, name=name, **rest)
+
+    monkeypatch.setattr(HookRegistry, "register", registering)
+    framework = loaded()
+    assert states(framework) == {"a": "ok", "b": "failed", "z": "ok"}
+    assert reason(framework, "b") == f"{type(raised).__name__}: {raised}"
+
+
+def test_an_interrupt_is_no_failure(site: Site) -> None:
+    site.plugin("a", "raise KeyboardInterrupt")
+    framework = BubFramework()
+    with pytest.raises(KeyboardInterrupt):
+        framework.load_hooks()
+    assert states(framework) == {}
+
+
+UNREADABLE = {
+    "metadata that is no text": ("METADATA", b"Name: gone\nVersion: \xff\xfe\n"),
+    "entry points that are no text": ("entry_points.txt", b"[bub]\n\xff = x:y\n"),
+    "entry points that are garbage": ("entry_points.txt", b"[bub]\nwhat is this\n"),
+}
+
+
+@pytest.mark.parametrize("what", UNREADABLE)
+def test_a_distribution_that_cannot_be_read_stops_nobody_else(
+    site: Site, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.plugin("a")
+    site.plugin("gone", "raise AssertionError")
+    site.plugin("z")
+    file, content = UNREADABLE[what]
+    (site.folder / "gone-1.0.dist-info" / file).write_bytes(content)
+    assert states(loaded()) == {"a": "ok", "z": "ok"}
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message.startswith(f"hook.unreadable_distribution {site.folder / 'gone-1.0.dist-info'}: ")
+
+
+def test_the_first_on_the_path_counts_where_one_is_installed_twice(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Site(tmp_path / "other")
+    other.folder.mkdir()
+    other.plugin("the_old", "raise AssertionError")
+    other.distribution("My.Plugin", {"old": "bub_test_the_old"}, version="0.9")
+    site.plugin("new")
+    site.distribution("my-plugin", {"mine": "bub_test_new:Plugin"}, version="2.0")
+    paths = [str(tmp_path), str(other.folder)]
+    found = importlib.metadata.PathDistribution.discover
+    monkeypatch.setattr(importlib.metadata, "distributions", lambda: found(path=paths))
+    framework = loaded(disabled=["the_old"])
+    assert states(framework) == {"mine": "ok", "new": "ok", "the_old": "disabled"}
 
 
 @pytest.mark.parametrize(("first", "second"), [("a", "b"), ("b", "a")])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from bub.hooks import markers
-from bub.hooks.options import _KNOWN as KNOWN
 from bub.hooks.options import Options, read_options
 from bub.hooks.specs import BubHookSpecs
 
@@ -80,7 +78,3 @@ def test_only_before_tool_call_can_deny(hook: str) -> None:
         assert options.denial is GUARD.denial is not None
     else:
         assert problems == ['on_failure="deny" is for guards: only before_tool_call can deny']
-
-
-def test_the_marker_knows_the_same_options() -> None:
-    assert markers.OPTIONS == KNOWN
