@@ -462,7 +462,7 @@ class HookImpl:
         Dispatch: run all; sync. Results are ignored.
         Called: when the command line application is made; `app` is the root Typer application.
         Without an answer: the application has no commands.
-        On failure: propagates to the caller; `create_cli_app` logs `cli.commands_failed` and leaves the plugin's commands out.
+        On failure: propagates to the caller; `create_cli_app` logs `cli.commands_failed` and goes on without them.
         """
     def onboard_config(self, function: _OnboardConfigF, /) -> _OnboardConfigF:
         """Proposes configuration while a user sets the program up.
