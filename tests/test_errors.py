@@ -21,6 +21,11 @@ MADE: dict[type[BubError], Callable[[], BubError]] = {
     errors.HookTimeoutError: lambda: errors.HookTimeoutError("build_prompt", "a", 0.5),
     errors.StateMissingError: lambda: errors.StateMissingError("key"),
     errors.ModelError: lambda: errors.ModelError("too long", kind="context_length"),
+    errors.ToolDefinitionError: lambda: errors.ToolDefinitionError("search", ["one", "two"]),
+    errors.ToolArgumentError: lambda: errors.ToolArgumentError("search", ["one"]),
+    errors.ToolNameError: lambda: errors.ToolNameError({"a_b": ("a.b", "a_b")}),
+    errors.UnknownToolError: lambda: errors.UnknownToolError("serch", ["search"]),
+    errors.ToolTimeoutError: lambda: errors.ToolTimeoutError("search", 0.5, may_go_on=True),
     FileTextError: lambda: FileTextError(Path("file"), 5),
 }
 
