@@ -260,6 +260,7 @@ class TestRender:
 
 
 class TestDispatch:
+    # S92
     async def test_every_implementation_gets_every_message_and_errors_are_grouped(self) -> None:
         got: list[tuple[str, str]] = []
         first, second = ValueError("one"), KeyError("two")

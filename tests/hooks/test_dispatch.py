@@ -125,6 +125,7 @@ async def test_synchronous_and_asynchronous_implementations_mix(kinds: str) -> N
     assert calls == [1, 0, None, 0]
 
 
+# S14
 @pytest.mark.anyio
 async def test_implementations_are_awaited_one_at_a_time_and_later_ones_are_not_started() -> None:
     small = Small()
@@ -223,6 +224,7 @@ DECLARED: dict[str, tuple[Callable[..., object], object]] = {
 }
 
 
+# S07, S90
 @pytest.mark.anyio
 @pytest.mark.parametrize("form", DECLARED)
 async def test_an_implementation_gets_the_parameters_it_declares(form: str) -> None:
@@ -252,6 +254,7 @@ async def test_every_parameter_of_every_hook_reaches_its_name(hook: str) -> None
     assert all(taken[name] is value for name, value in given.items())
 
 
+# S08
 @pytest.mark.anyio
 async def test_a_default_of_the_declaration_is_passed_when_the_caller_leaves_it_out() -> None:
     small = Small()
@@ -264,6 +267,7 @@ async def test_a_default_of_the_declaration_is_passed_when_the_caller_leaves_it_
     assert await small.hooks.ask(question="?") is None
 
 
+# S09
 @pytest.mark.anyio
 @pytest.mark.parametrize("compiled", [False, True], ids=["first call", "later call"])
 @pytest.mark.parametrize("hook", HOOKS)
@@ -326,6 +330,7 @@ async def test_what_a_synchronous_implementation_returns_is_awaited_where_the_ca
     assert await small.hooks.ask(question="?") == ""
 
 
+# S15
 @pytest.mark.anyio
 @pytest.mark.parametrize("hook", SYNC_HOOKS)
 async def test_an_awaitable_on_a_synchronous_path_is_skipped_and_closed(

@@ -174,6 +174,7 @@ def test_the_oracle_agrees_with_trying_every_permutation() -> None:
         assert earliest(banded(some)) == brute_force(some)
 
 
+# S10
 @pytest.mark.parametrize("bands", list(product((0, 1, 2), repeat=4)))
 def test_every_mix_of_bands_runs_tryfirst_plain_trylast_and_the_later_first(bands: tuple[Band, ...]) -> None:
     small = Small()
@@ -216,6 +217,7 @@ def test_of_two_implementations_in_one_plugin_the_later_written_runs_first() -> 
         ([Wish("a"), Wish("b"), Wish("c", before=("a",), after=("b",))], "bca"),
     ],
 )
+# S11
 def test_wishes(wishes: list[Wish], expected: str) -> None:
     small = Small()
     for wish in wishes:
