@@ -211,7 +211,7 @@ class ToolDefinitionError(ToolError, TypeError):
         listed = "".join(f"\n  {problem}" for problem in problems)
         super().__init__(f"cannot make tool {tool!r}:{listed}")
         self.tool = tool
-        self.problems = list(problems)
+        self.problems: list[str] = list(problems)
 
 
 class ToolArgumentError(ToolError, ValueError):
@@ -229,7 +229,7 @@ class ToolArgumentError(ToolError, ValueError):
             text = f"cannot call tool {tool!r}:" + "".join(f"\n  {problem}" for problem in problems)
         super().__init__(text)
         self.tool = tool
-        self.problems = list(problems)
+        self.problems: list[str] = list(problems)
 
 
 class ToolNameError(ToolError, ValueError):
@@ -242,7 +242,7 @@ class ToolNameError(ToolError, ValueError):
     def __init__(self, conflicts: Mapping[str, Sequence[str]]) -> None:
         listed = "; ".join(f"{', '.join(map(repr, names))} are all {name!r}" for name, names in conflicts.items())
         super().__init__(f"cannot name tools to a model: {listed}. Rename all but one of them.")
-        self.conflicts = {name: tuple(names) for name, names in conflicts.items()}
+        self.conflicts: dict[str, tuple[str, ...]] = {name: tuple(names) for name, names in conflicts.items()}
 
 
 class ToolDeniedError(ToolError, PermissionError):

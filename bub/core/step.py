@@ -84,8 +84,8 @@ class Step:
     def __init__(self, parts: RunParts, number: int, carried: Sequence[list[UserContent]]) -> None:
         self.taken: Final = list(carried)
         self.exchange: Exchange | None = None
-        self.delivered = False
-        self.overflowed = False
+        self.delivered: bool = False
+        self.overflowed: bool = False
         self._parts: Final = parts
         self._number: Final = number
         self._call_id: Final = f"{parts.run_id}.{number}"

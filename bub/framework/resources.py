@@ -193,10 +193,10 @@ class UsedEnvironment:
     __slots__ = ("environment", "last", "users", "workspace")
 
     def __init__(self, environment: Environment, workspace: Path, *, last: bool) -> None:
-        self.environment = environment
-        self.workspace = workspace
-        self.users = 1
-        self.last = last
+        self.environment: Final = environment
+        self.workspace: Final = workspace
+        self.users: int = 1
+        self.last: bool = last
 
     def leave(self) -> Callable[[], Awaitable[None]] | None:
         """One user less; what closes the environment, where the one that leaves has to."""

@@ -51,7 +51,8 @@ class ForkedTape:
     def __init__(self, base: TapeEntry | None) -> None:
         self.base = base
         self.added: list[TapeEntry] = []
-        self.version = self.origin = 0
+        self.version: int = 0
+        self.origin: int = 0
         self._gone = self._deleted = False
 
     @property
