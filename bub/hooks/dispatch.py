@@ -26,7 +26,9 @@ class Handle(Generic[P, R]):
     """A hook of a `HookSet`, as declared and as called.
 
     Attributes:
-        spec: What is known of the hook; present on the handle of a `HookSet` instance.
+        mode: How implementations are dispatched.
+        is_async: Whether the call is awaited.
+        spec: What is known of the hook; only on the handle of an instance.
     """
 
     mode: ClassVar[Mode]
@@ -51,7 +53,7 @@ class Handle(Generic[P, R]):
         self._step: Final = step
         self._denial: Final = denial
 
-    def declared(self, name: str) -> HookSpec:
+    def _declared(self, name: str) -> HookSpec:
         """What this declaration says of the hook it is assigned to."""
         return HookSpec(
             name,
@@ -158,7 +160,7 @@ class HookSet:
         handles: dict[str, Handle[..., Any]] = {
             name: value for name, value in vars(cls).items() if isinstance(value, Handle)
         }
-        cls.declared = {**cls.declared, **{name: handle.declared(name) for name, handle in handles.items()}}
+        cls.declared = {**cls.declared, **{name: handle._declared(name) for name, handle in handles.items()}}
         for name in handles:  # gone from the class, so that the instance attribute stays on the interpreter's fast path
             delattr(cls, name)
 
@@ -217,7 +219,7 @@ class Dispatcher:
         self._functions: dict[_Way, FunctionType] = {}
         self.live: Final[FunctionType] = self.function(_Way(spec.mode, spec.is_async))
         self.live.__doc__ = spec.protocol.__doc__
-        self.live.__dict__.update(spec=spec, __signature__=spec.signature)
+        self.live.__dict__.update(spec=spec, mode=spec.mode, is_async=spec.is_async, __signature__=spec.signature)
 
     def bind(self, implementations: tuple[Implementation, ...]) -> None:
         """Take new implementations; each function is compiled again when it is next called."""

@@ -666,7 +666,7 @@ def test_a_handle_looks_like_the_call_it_takes(hook: str) -> None:
     for _ in range(2):
         assert inspect.signature(handle) == spec.signature
         assert (handle.__name__, handle.__qualname__, handle.__doc__) == (hook, f"hooks.{hook}", spec.protocol.__doc__)
-        assert handle.spec is spec
+        assert (handle.spec, handle.mode, handle.is_async) == (spec, spec.mode, spec.is_async)
         if not spec.is_async:
             handle(**arguments()[hook])
     assert "_table" not in str(inspect.signature(handle))
