@@ -53,8 +53,8 @@ class Handle(Generic[P, R]):
         self._step: Final = step
         self._denial: Final = denial
 
-    def _declared(self, name: str) -> HookSpec:
-        """What this declaration says of the hook it is assigned to."""
+    def declared(self, name: str) -> HookSpec:
+        """What this declaration says of the hook it is assigned to; for `HookSet`."""
         return HookSpec(
             name,
             self._call,
@@ -160,7 +160,7 @@ class HookSet:
         handles: dict[str, Handle[..., Any]] = {
             name: value for name, value in vars(cls).items() if isinstance(value, Handle)
         }
-        cls.declared = {**cls.declared, **{name: handle._declared(name) for name, handle in handles.items()}}
+        cls.declared = {**cls.declared, **{name: handle.declared(name) for name, handle in handles.items()}}
         for name in handles:  # gone from the class, so that the instance attribute stays on the interpreter's fast path
             delattr(cls, name)
 
