@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from time import time_ns
 from typing import Any, Final, Self
 
 import msgspec
@@ -24,12 +25,21 @@ ERROR: Final = "error"
 """A failure that was recorded. Payload: `kind`, `message`."""
 
 
+_second: tuple[int, str] = (-1, "")  # the last second that was asked for, and its text: every entry asks
+
+
 def utc_now() -> str:
     """The present moment as ISO 8601 text in UTC.
 
     The text always has microseconds and the same offset, so that two of them compare as their moments do.
     """
-    return datetime.now(UTC).isoformat(timespec="microseconds")
+    global _second
+    second, nanoseconds = divmod(time_ns(), 1_000_000_000)
+    known, text = _second
+    if known != second:
+        text = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        _second = second, text
+    return f"{text}.{nanoseconds // 1000:06d}+00:00"
 
 
 class TapeEntry(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from bub.errors import TapeConflictError, TapeError
 from bub.tape.entry import ANCHOR, TapeEntry
 from bub.tape.forked import ForkedTape, Pending, merge_all, stands_below
 from bub.tape.iteration import Closing
-from bub.tape.keeping import kept_entries
+from bub.tape.keeping import Owned, kept_entries, numbered
 from bub.tape.memory_store import tape_record
 from bub.tape.selection import (
     changed_meanwhile,
@@ -122,8 +122,20 @@ class ForkedTapeStore:
         last = forked.last_id
         if expected_last_id is not None and expected_last_id != last:
             raise unexpected_last_id(tape, expected_last_id, last)
-        forked.add(kept_entries(tape, entries, last + 1))
+        await self.keep(tape, entries)
         return range(last + 1, last + 1 + len(entries))
+
+    async def keep(self, tape: str, entries: Sequence[TapeEntry], /) -> Sequence[TapeEntry]:
+        """Add entries to the fork, as `append` does.
+
+        Returns:
+            The entries as they are kept here; they are not to be changed.
+        """
+        forked = self._tapes.get(tape) or await self._forked(tape)
+        first = forked.last_id + 1
+        kept = numbered(entries, first) if isinstance(entries, Owned) else kept_entries(tape, entries, first)
+        forked.add(kept)
+        return kept
 
     async def fetch(self, query: TapeQuery, /) -> AsyncIterator[TapeEntry]:
         """The entries that a query asks for; every filter holds across the seam."""

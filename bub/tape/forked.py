@@ -9,6 +9,7 @@ from msgspec import structs
 
 from bub.tape.entry import TapeEntry
 from bub.tape.iteration import Closing
+from bub.tape.keeping import Owned, numbered
 from bub.tape.selection import newest_first
 from bub.tape.store import AsyncTapeStore
 
@@ -27,7 +28,7 @@ class Pending(NamedTuple):
 
     forked: ForkedTape
     additions: list[TapeEntry]
-    entries: list[TapeEntry]
+    entries: Owned
     base: TapeEntry | None
     gone: bool
     deleted: bool
@@ -98,7 +99,7 @@ class ForkedTape:
         """What a merge is to do now; None when nothing was changed."""
         if not self.added and not self._gone:
             return None
-        return Pending(self, self.added, self.added.copy(), self.base, self._gone, self._deleted)
+        return Pending(self, self.added, Owned(self.added), self.base, self._gone, self._deleted)
 
     def settle(self, merged: Pending, newest: TapeEntry | None) -> None:
         """Note that changes were made below.
@@ -113,7 +114,7 @@ class ForkedTape:
             self.added = self.added[len(merged.entries) :]
         self.base = newest
         first = self.seen_id + 1
-        self.added = [structs.replace(entry, id=place) for place, entry in enumerate(self.added, first)]
+        self.added = numbered(self.added, first)
         self.version += 1
 
 
@@ -149,7 +150,7 @@ async def _merge(store: AsyncTapeStore, tape: str, changes: Pending) -> TapeEntr
     """
     entries = changes.entries
     if changes.gone:
-        entries = [*await _late(store, tape, changes.base), *entries]
+        entries = Owned([*await _late(store, tape, changes.base), *entries])
         await (store.delete(tape) if changes.deleted else store.reset(tape))
     if not entries:
         return None

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from copy import deepcopy
-from typing import Any, Final
-
-from msgspec import structs
+from collections.abc import Sequence
 
 from bub.errors import TapeError
 from bub.tape.entry import TapeEntry
+from bub.tape.values import MAX_DEPTH, Refused, copied_dict, plain_text, why_refused
 
-_ATOMS: Final[frozenset[type[object]]] = frozenset({str, int, float, bool, type(None), bytes})
+
+class Owned(list[TapeEntry]):
+    """Entries that are made for a store: they hold plain data, and nobody else will change what they hold.
+
+    A store in memory keeps what they hold; to every other one they are a list.
+    """
+
+
+def numbered(entries: Sequence[TapeEntry], first: int) -> list[TapeEntry]:
+    """The same entries with ids from a first one on."""
+    return [
+        TapeEntry(place, entry.kind, entry.payload, entry.meta, entry.date)
+        for place, entry in enumerate(entries, first)
+    ]
 
 
 def kept_entries(tape: str, entries: Sequence[TapeEntry], first: int) -> list[TapeEntry]:
     """Copies of entries, numbered from an id on, that share nothing with them that can change.
 
-    Values keep their types: also NaN, text that is no UTF-8, enums, tuples and structs come back as they were.
+    They hold what every store gives back equal, and nothing else; see `bub.tape.values`. An entry of a subclass that
+    adds no fields is kept as a `TapeEntry`.
 
     Args:
         tape: The tape that they are for.
@@ -25,33 +36,33 @@ def kept_entries(tape: str, entries: Sequence[TapeEntry], first: int) -> list[Ta
         first: The id of the first.
 
     Raises:
-        TapeError: A value cannot be copied.
+        TapeError: An entry holds something else.
     """
     kept: list[TapeEntry] = []
+    part = ""
     for place, entry in enumerate(entries, first):
         try:
-            payload, meta = _copied_dict(entry.payload), _copied_dict(entry.meta)
-        except Exception as error:  # whatever a value's own copying raises
-            reason = f"{type(error).__name__}: {error}"
-            raise TapeError(f"cannot keep an entry of kind {entry.kind!r} on tape {tape!r}: {reason}") from error
-        if type(entry) is TapeEntry:
-            kept.append(TapeEntry(place, entry.kind, payload, meta, entry.date))
-        else:
-            kept.append(structs.replace(entry, id=place, payload=payload, meta=meta))
+            kind, date = entry.kind, entry.date
+            if not (type(kind) is str is type(date) and type(entry) is TapeEntry):
+                part = "it"
+                _check_fields(entry)
+                part = "its kind"
+                kind = plain_text(kind)
+                part = "its date"
+                date = plain_text(date)
+            part = "payload"
+            payload = copied_dict(entry.payload, MAX_DEPTH)
+            part = "meta"
+            meta = copied_dict(entry.meta, MAX_DEPTH)
+        except Exception as error:
+            what = f"an entry of kind {entry.kind!r} on tape {tape!r}"
+            raise TapeError(f"cannot keep {what}: {why_refused(error, part)}") from error
+        kept.append(TapeEntry(place, kind, payload, meta, date))
     return kept
 
 
-def _copied_dict(value: dict[Any, object]) -> dict[Any, object]:
-    made = value.copy()
-    for key, item in value.items():
-        if type(item) not in _ATOMS:
-            made[key] = _COPIES.get(type(item), deepcopy)(item)
-    return made
-
-
-def _copied_list(value: list[object]) -> list[object]:
-    return [item if type(item) in _ATOMS else _COPIES.get(type(item), deepcopy)(item) for item in value]
-
-
-# Any, here and above: whatever an entry holds, and the same type comes out
-_COPIES: Final[dict[type[object], Callable[[Any], Any]]] = {dict: _copied_dict, list: _copied_list}
+def _check_fields(entry: TapeEntry) -> None:
+    kind = type(entry)
+    if kind.__struct_fields__ != TapeEntry.__struct_fields__:
+        name = kind.__qualname__
+        raise Refused(f"is of type {name}, whose fields no tape holds. Append a TapeEntry with them in meta instead.")

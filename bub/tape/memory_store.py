@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from bub.errors import TapeError
 from bub.tape.entry import TapeEntry
-from bub.tape.keeping import kept_entries
+from bub.tape.keeping import Owned, kept_entries, numbered
 from bub.tape.selection import changed_meanwhile, last_anchor_place, selected, unexpected_last_id
 from bub.tape.store import TapeQuery, TapeRecord, TapeStore
 
@@ -21,8 +21,8 @@ _Entries: TypeAlias = list[TapeEntry]  # inside the class, `list` is the method
 class MemoryTapeStore:
     """A `TapeStore` in memory.
 
-    An entry is copied when it is appended, its values with their types; `fetch` gives out the copy itself, which is not
-    to be changed. A value that cannot be copied is refused.
+    An entry is copied when it is appended, and what no tape may hold is refused; see `bub.tape.values`. `fetch` gives out
+    the copy itself, which is not to be changed.
 
     A transaction that ends after somebody else changed a tape that it changed too is a `TapeConflictError`, and
     changes nothing.
@@ -42,7 +42,7 @@ class MemoryTapeStore:
         last = held[-1].id if held else 0
         if expected_last_id is not None and expected_last_id != last:
             raise unexpected_last_id(tape, expected_last_id, last)
-        kept = kept_entries(tape, entries, last + 1)
+        kept = numbered(entries, last + 1) if isinstance(entries, Owned) else kept_entries(tape, entries, last + 1)
         if kept:
             self._write(tape).extend(kept)
         return range(last + 1, last + 1 + len(kept))

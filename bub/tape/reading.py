@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias
 
 from bub.messages import message_from_dict, republic
 from bub.tape.context import LAST_ANCHOR, AnchorChoice
 from bub.tape.entry import MESSAGE, SYSTEM, TOOL_CALL, TOOL_RESULT, TapeEntry
 from bub.tape.shape import is_collection, is_mapping, texts_of
+from bub.tape.writing import Made
 
 Start: TypeAlias = str | Literal[AnchorChoice.LAST] | None
 """Where reading starts, as `TapeContext.anchor` has it."""
@@ -65,8 +66,12 @@ class Reader:
         name = entry.anchor_name
         return name is not None and (self._start is LAST_ANCHOR or name == self._start)
 
-    def read(self, entry: TapeEntry) -> None:
+    def read(self, entry: TapeEntry, made: Made = None) -> None:
         """Take one more entry.
+
+        Args:
+            entry: The entry.
+            made: What reading it gives, where that is known already.
 
         Raises:
             ContentError: It is not what its kind says; it was not taken.
@@ -77,7 +82,7 @@ class Reader:
         elif self._whole:
             self.entries.append(entry)
         else:
-            self._conversation.take(entry)
+            self._conversation.take(entry, made)
         if entry.kind == SYSTEM:
             self.system = str(entry.payload.get("content", ""))
         self.last = entry
@@ -105,11 +110,18 @@ class _Conversation:
         other._messages, other._open = self._messages.copy(), self._open.copy()
         return other
 
-    def take(self, entry: TapeEntry) -> None:
-        if entry.kind == MESSAGE:
+    def take(self, entry: TapeEntry, made: Made) -> None:
+        if made is not None:
+            for message in made:
+                if entry.kind == TOOL_CALL:
+                    self._take_calls(message.tool_calls)
+                else:
+                    self._take_message(message)
+        elif entry.kind == MESSAGE:
             self._take_message(message_from_dict(entry.payload))
         elif entry.kind == TOOL_CALL:
-            self._take_calls(_rows(entry.payload.get("calls")))
+            calls = [*_rows(entry.payload.get("calls"))]
+            self._take_calls(message_from_dict({"role": "assistant", "tool_calls": calls}).tool_calls)
         elif entry.kind == TOOL_RESULT:
             for result in _rows(entry.payload.get("results")):
                 self._take_result(result)
@@ -130,18 +142,17 @@ class _Conversation:
         self._messages.append(message)
         self._open = {call.id: call for call in message.tool_calls}
 
-    def _take_calls(self, calls: Iterable[Mapping[str, Any]]) -> None:
+    def _take_calls(self, calls: tuple[republic.ToolCall, ...]) -> None:
         """Calls belong to the assistant's message before them; without one they get one of their own."""
-        made = message_from_dict({"role": "assistant", "tool_calls": list(calls)}).tool_calls
-        if not made:
+        if not calls:
             return
         self._close_calls()
         last = self._messages[-1] if self._messages else None
         parts: tuple[Any, ...] = ()  # Any: one of republic's parts, for which it has no public name
         if last is not None and last.role == "assistant" and not last.tool_calls:
             parts = self._messages.pop().parts
-        self._messages.append(republic.Message("assistant", parts, tool_calls=made))
-        self._open = {call.id: call for call in made}
+        self._messages.append(republic.Message("assistant", parts, tool_calls=calls))
+        self._open = {call.id: call for call in calls}
 
     def _take_result(self, result: Mapping[str, Any]) -> None:
         name = str(result.get("tool_call_id"))

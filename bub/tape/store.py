@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import UTC, date, datetime, time
+from functools import lru_cache
 from inspect import iscoroutinefunction
 from typing import Protocol, TypeAlias
 
@@ -295,7 +296,14 @@ def is_async_store(store: TapeStore | AsyncTapeStore) -> TypeIs[AsyncTapeStore]:
         >>> is_async_store(Remote())
         True
     """
-    return iscoroutinefunction(store.append)
+    append: object = store.append
+    return _is_coroutine_function(getattr(append, "__func__", append))
+
+
+@lru_cache(maxsize=64)
+def _is_coroutine_function(function: object) -> bool:
+    """Remembered, as each tape asks and to find out takes longer than to make the tape."""
+    return iscoroutinefunction(function)
 
 
 _MOMENT = "ISO 8601 text, a date, a datetime or None"

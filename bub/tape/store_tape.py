@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import anyio
 import msgspec
@@ -19,18 +19,34 @@ from bub.tape.context import TapeContext
 from bub.tape.entry import ANCHOR, EVENT, TapeEntry
 from bub.tape.fork import ForkedTapeStore
 from bub.tape.iteration import Closing
+from bub.tape.keeping import Owned
 from bub.tape.reading import Reader, Start
 from bub.tape.selection import missing_anchor, newest_first
 from bub.tape.shape import texts_of
 from bub.tape.sidecar import TapeSidecar, sidecar_tape_name
 from bub.tape.store import AsyncTapeStore, TapeFilters, TapeQuery, TapeStore
 from bub.tape.tape import AnchorSummary, Tape, TapeInfo
+from bub.tape.writing import Made, exchange_of
 
 MERGE_GRACE: Final = 30.0
 """Seconds that the merge at the end of a fork may take, as nothing can cancel it."""
 
 _KEPT_READERS: Final = 4
 _SUM_OF_A_RUN: Final = "run.finished"  # its usage is the sum of the calls before it
+
+
+class TapeReading(NamedTuple):
+    """What is read of a tape for the next step.
+
+    Attributes:
+        messages: The messages; the list is the caller's.
+        system: The system prompt that was recorded last, since the anchor; None when there is none.
+        anchor: The anchor that the messages start from; None when they start at the beginning.
+    """
+
+    messages: list[republic.Message]
+    system: str | None
+    anchor: AnchorSummary | None
 
 
 class StoreTape:
@@ -82,6 +98,8 @@ class StoreTape:
 
     async def append(self, *entries: TapeEntry) -> list[TapeEntry]:
         """Add entries to the end; see `Tape.append`."""
+        if isinstance(self._store, ForkedTapeStore):
+            return [*await self._store.keep(self._name, entries)]
         ids = await self._store.append(self._name, entries)
         return [structs.replace(entry, id=place) for entry, place in zip(entries, ids, strict=True)]
 
@@ -89,6 +107,19 @@ class StoreTape:
         """Record that something happened; see `Tape.append_event`."""
         (stored,) = await self.append(TapeEntry.event(name, payload, **meta))
         return stored
+
+    async def append_messages(
+        self, messages: Sequence[republic.Message], /, *entries: TapeEntry, **meta: object
+    ) -> list[TapeEntry]:
+        """Add messages that belong together; see `Tape.append_messages`."""
+        exchange = exchange_of(messages, meta)
+        if not isinstance(self._store, ForkedTapeStore):
+            return await self.append(*exchange.entries, *entries)
+        owned = Owned(exchange.entries) if not entries and None not in exchange.made else None
+        stored = await self._store.keep(self._name, owned or [*exchange.entries, *entries])
+        both = zip(stored, exchange.made, strict=False)  # the fork gives out what it keeps: known again when it is read
+        self._reading.made = {entry.id: (entry, made) for entry, made in both}
+        return [*stored]
 
     async def query(self, **filters: Unpack[TapeFilters]) -> list[TapeEntry]:
         """The entries that the filters let through; see `Tape.query`."""
@@ -100,25 +131,33 @@ class StoreTape:
 
     async def info(self) -> TapeInfo:
         """How much the tape holds."""
-        entries = anchors = since = 0
-        last: TapeEntry | None = None
-        last_anchor: str | None = None
-        usage: Usage | None = None
-        async for entry in self._store.fetch(TapeQuery(tape=self._name)):
-            last, entries, since = entry, entries + 1, since + 1
-            usage = _usage_of(entry) or usage
-            if (name := entry.anchor_name) is not None:
-                last_anchor, anchors, since = name, anchors + 1, 0
+        records = await self._store.list(prefix=self._name, limit=1)  # it sorts before what its name begins
+        if not records or records[0].name != self._name:
+            return TapeInfo(name=self._name, entries=0, anchors=0)
+        record = records[0]
         return TapeInfo(
             name=self._name,
-            entries=entries,
-            anchors=anchors,
-            last_anchor=last_anchor,
-            entries_since_last_anchor=since,
-            last_id=0 if last is None else last.id,
-            last_date=None if last is None else last.date,
-            last_usage=usage,
+            entries=record.entries,
+            anchors=await self._count(TapeQuery(tape=self._name, kinds=(ANCHOR,))),
+            last_anchor=record.last_anchor,
+            entries_since_last_anchor=await self._count(TapeQuery(tape=self._name, last_anchor=True)),
+            last_id=record.last_id,
+            last_date=record.last_date,
+            last_usage=await self._newest_usage(),
         )
+
+    async def _count(self, query: TapeQuery) -> int:
+        count = 0
+        async for _ in self._store.fetch(query):
+            count += 1
+        return count
+
+    async def _newest_usage(self) -> Usage | None:
+        async with Closing(self._store.fetch(TapeQuery(tape=self._name, kinds=(EVENT,), newest_first=True))) as found:
+            async for entry in found:
+                if (usage := _usage_of(entry)) is not None:
+                    return usage
+        return None
 
     async def anchors(self, *, limit: int | None = None) -> list[AnchorSummary]:
         """The newest anchors, the oldest of them first."""
@@ -207,24 +246,31 @@ class StoreTape:
             TapeError: The context names an anchor that the tape lacks.
             ContentError: An entry is not what its kind says.
         """
+        return (await self.read()).messages
+
+    async def read(self) -> TapeReading:
+        """What a model reads of this tape, with what stands before it; as `read_messages`.
+
+        Raises:
+            TapeError: The context names an anchor that the tape lacks.
+            ContentError: An entry is not what its kind says.
+        """
         reader = await self._read_on()
         if reader.lacks_anchor:
             raise missing_anchor(self._name, str(self._context.anchor))
         select = self._context.select
-        return reader.messages() if select is None else list(select(reader.entries.copy()))
-
-    async def newest_anchor(self) -> AnchorSummary | None:
-        """The anchor that the messages start from; None when they start at the beginning."""
-        reader = await self._read_on()
-        return None if reader.anchor is None else _summary(reader.anchor)
-
-    async def newest_system(self) -> str | None:
-        """The system prompt that was recorded last, since the anchor; None when there is none."""
-        return (await self._read_on()).system
+        messages = reader.messages() if select is None else list(select(reader.entries.copy()))
+        return TapeReading(messages, reader.system, None if reader.anchor is None else _summary(reader.anchor))
 
     async def _read_on(self) -> Reader:
         """Read the entries that are new since the last time; everything again when the tape was emptied meanwhile."""
         key = _key(self._context)
+        if isinstance(self._store, ForkedTapeStore):
+            reader = self._reading.reader(key)
+            added = self._store.added_after(self._name, reader.last)
+            if added is not None:
+                self._read(reader, added)
+                return reader
         while True:
             reader = self._reading.reader(key)
             last = reader.last
@@ -233,20 +279,21 @@ class StoreTape:
                 break  # else another task read on meanwhile, and what was found here is no longer what is next
         if not goes_on:
             reader = self._reading.restart(key)
+        self._read(reader, entries)
+        return reader
+
+    def _read(self, reader: Reader, entries: Sequence[TapeEntry]) -> None:
+        known = self._reading.made
         for entry in entries:
+            same, made = known.get(entry.id, _UNKNOWN)
             try:
-                reader.read(entry)
+                reader.read(entry, made if same is entry else None)
             except ContentError as error:
                 error.add_note(f"entry {entry.id} of tape {self._name!r}")
                 raise
-        return reader
 
     async def _fresh(self, reader: Reader) -> tuple[Sequence[TapeEntry], bool]:
         """The entries to read, oldest first, and whether they go on from where the reader is."""
-        if isinstance(self._store, ForkedTapeStore):
-            added = self._store.added_after(self._name, reader.last)
-            if added is not None:
-                return added, True
         entries: list[TapeEntry] = []
         goes_on = False
         async with Closing(self._store.fetch(self._newest_first)) as found:
@@ -262,14 +309,21 @@ class StoreTape:
 
 
 _Key: TypeAlias = tuple[Start, bool]
+_UNKNOWN: Final[tuple[TapeEntry | None, Made]] = (None, None)
 
 
 class _Reading:
-    """How far a tape was read, in each way that it was read lately; shared by all that look at it."""
+    """How far a tape was read, in each way that it was read lately; shared by all that look at it.
 
-    __slots__ = ("_sidecars", "readers")
+    Attributes:
+        readers: The readers.
+        made: What reading gives of the exchange that was appended last, by the ids of its entries.
+    """
+
+    __slots__ = ("_sidecars", "made", "readers")
 
     def __init__(self) -> None:
+        self.made: dict[int, tuple[TapeEntry, Made]] = {}
         self.readers: dict[_Key, Reader] = {}
         self._sidecars: dict[str, _Reading] = {}
 

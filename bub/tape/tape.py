@@ -90,6 +90,20 @@ class Tape(Protocol):
         """
         ...
 
+    async def append_messages(
+        self, messages: Sequence[republic.Message], /, *entries: TapeEntry, **meta: object
+    ) -> list[TapeEntry]:
+        """The entries of messages that belong together, as stored.
+
+        A message with tool calls has them in an entry of their own, and results of tools share one.
+
+        Args:
+            messages: The messages, oldest first; `read_messages` gives them back.
+            *entries: What to add behind them, in the same piece.
+            **meta: Facts about the saving, such as `run_id`; each entry of a message has them.
+        """
+        ...
+
     async def query(self, **filters: Unpack[TapeFilters]) -> list[TapeEntry]:
         """The entries that the filters let through; `TapeQuery` says what each filter means.
 

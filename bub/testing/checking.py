@@ -23,11 +23,16 @@ async def fetched(store: AsyncTapeStore, tape: str = "main", **filters: Unpack[T
 
 async def is_refused(call: Awaitable[object], error: type[TapeError] = TapeError) -> bool:
     """Whether a call ends with a `TapeError`, or one of its kinds."""
+    return await refusal(call, error) is not None
+
+
+async def refusal(call: Awaitable[object], error: type[TapeError] = TapeError) -> TapeError | None:
+    """The `TapeError`, or one of its kinds, that a call ends with."""
     try:
         await call
-    except error:
-        return True
-    return False
+    except error as refused:
+        return refused
+    return None
 
 
 def equal(got: object, expected: object, what: str) -> None:

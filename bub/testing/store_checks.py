@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from enum import Enum
 from random import Random
 from threading import Lock
-from typing import Any, Final
+from typing import Any
 
 import anyio
-import msgspec
 from anyio.lowlevel import checkpoint
 from msgspec import structs
 
@@ -20,40 +17,6 @@ from bub.tape.iteration import Closing
 from bub.tape.store import TapeFilters, TapeQuery, TapeRecord
 from bub.testing.checking import AnyStore, equal, fetched, holds, is_refused, notes, texts
 from bub.testing.tape_model import answer, random_entry, random_filters
-
-PLAIN_VALUES: Final[tuple[Any, ...]] = (
-    msgspec.json.decode(b'{"empty": [{}, [], "", null]}'),
-    [True, False, 0, -1, 2**53, 0.5, -0.25, 1e300],
-    {"a": {"b": {"c": [1, [2, [3, {"d": None}]]]}}},
-    "äöü ß 漢字 \N{PARTY POPPER} \u2028",
-    "quotes \" and ' and \\ and \n new lines \r\n and \t tabs",
-    "NUL \x00 and others \x01\x1f\x7f",
-    "<b>&amp;</b> %s {0} $x",
-    "x" * 100_000,
-)
-
-
-class _Mood(Enum):
-    GOOD = "good"
-
-
-class _Point(msgspec.Struct):
-    x: int = 1
-
-
-OTHER_VALUES: Final[tuple[Any, ...]] = (
-    (1, 2),
-    {1, 2},
-    b"bytes",
-    datetime(2026, 3, 1, tzinfo=UTC),
-    _Mood.GOOD,
-    _Point(),
-    [_Point(x=2)],
-    {1: "a key that is a number"},
-    2**80,
-    object,
-    Lock(),
-)
 
 
 async def appended_entries_get_ids_in_order(store: AnyStore) -> None:
@@ -98,45 +61,6 @@ async def the_expected_last_id_is_compared(store: AnyStore) -> None:
     await check(0, "also for an append of nothing")
     await made.append("main", notes("b"), expected_last_id=first)
     equal(texts(await fetched(made)), ["a", "b"], "a tape with appends that were refused")
-
-
-async def plain_values_come_back_equal(store: AnyStore) -> None:
-    """What JSON can say is saved and comes back equal, of the same types."""
-    made = as_async_store(store)
-    for value in PLAIN_VALUES:
-        entry = TapeEntry(0, "note", {"value": value, "key \x00 ü": 1}, {"run_id": "r", "value": value})
-        (place,) = await made.append("main", [entry])
-        (found,) = await fetched(made, newest_first=True, limit=1)
-        equal(found, structs.replace(entry, id=place), "a plain value")
-        equal(repr(found.payload), repr(entry.payload), "the types in a plain value")
-
-
-async def other_values_come_back_equal_or_are_refused(store: AnyStore) -> None:
-    """What JSON cannot say is refused, or comes back equal; it never comes back as something else."""
-    made = as_async_store(store)
-    for place, value in enumerate(OTHER_VALUES):
-        tape = f"tape {place}"
-        for entry in (TapeEntry(0, "note", {"value": value}), TapeEntry(0, "note", {}, {"value": value})):
-            await made.reset(tape)
-            if await is_refused(made.append(tape, [entry])):
-                equal(await fetched(made, tape), [], f"a tape that refused {value!r}")
-            else:
-                (found,) = await fetched(made, tape)
-                equal((found.payload, found.meta), (entry.payload, entry.meta), "a value that was not refused")
-
-
-async def text_and_numbers_outside_of_json_leave_the_tape_readable(store: AnyStore) -> None:
-    """Lone surrogates, NaN and infinities are refused, kept or replaced; the tape can be read and searched."""
-    made = as_async_store(store)
-    kept = 0
-    for value in ("a\udc97b", float("nan"), float("inf"), float("-inf")):
-        entry = TapeEntry(0, "note", {"text": "odd", "value": value}, {"value": value})
-        kept += not await is_refused(made.append("main", [entry]))
-        await made.append("main", notes("good"))
-    found = await fetched(made)
-    equal(texts(found).count("odd"), kept, "the entries that were not refused")
-    equal(texts(found).count("good"), 4, "the entries between")
-    equal(texts(await fetched(made, text="good")), ["good"] * 4, "what a search finds")
 
 
 async def what_was_appended_is_not_changed_from_outside(store: AnyStore) -> None:

@@ -13,16 +13,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from bub.testing import store_checks, transaction_checks
+from bub.testing import store_checks, transaction_checks, value_checks
 from bub.testing.checking import StoreCheck
 
 STORE_CHECKS: Final[tuple[StoreCheck, ...]] = (
     store_checks.appended_entries_get_ids_in_order,
     store_checks.a_batch_is_added_as_a_whole_or_not_at_all,
     store_checks.the_expected_last_id_is_compared,
-    store_checks.plain_values_come_back_equal,
-    store_checks.other_values_come_back_equal_or_are_refused,
-    store_checks.text_and_numbers_outside_of_json_leave_the_tape_readable,
+    value_checks.plain_values_come_back_equal,
+    value_checks.other_values_come_back_equal_or_are_refused,
+    value_checks.text_and_numbers_outside_of_json_leave_the_tape_readable,
+    value_checks.containers_may_be_deep_but_not_endless,
     store_checks.what_was_appended_is_not_changed_from_outside,
     store_checks.every_filter_means_what_the_query_says,
     store_checks.pages_leave_nothing_out,

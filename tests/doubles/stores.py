@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from itertools import islice
 from typing import TypeAlias
 
-import msgspec
-
 from bub.errors import TapeConflictError, TapeError
 from bub.tape.entry import TapeEntry
+from bub.tape.keeping import kept_entries
 from bub.tape.shape import is_collection, is_mapping
 from bub.tape.store import AsyncTapeStore, TapeQuery, TapeRecord, TapeStore
 
@@ -82,11 +80,7 @@ class MemoryStore:
         last = held[-1].id if held else 0
         if expected_last_id is not None and expected_last_id != last:
             raise TapeConflictError(f"expected last id {expected_last_id}, got {last} - tape {tape!r}")
-        try:
-            copies = [copy.deepcopy(entry) for entry in entries]
-        except TypeError as error:
-            raise TapeError(f"cannot keep an entry on tape {tape!r}: {error}") from error
-        stored = [msgspec.structs.replace(entry, id=last + place) for place, entry in enumerate(copies, 1)]
+        stored = kept_entries(tape, entries, last + 1)
         if stored:
             self._tapes[tape] = [*held, *stored]
         return [entry.id for entry in stored]

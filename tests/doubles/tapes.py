@@ -15,6 +15,7 @@ from bub.tape.entry import MESSAGE, TapeEntry
 from bub.tape.sidecar import TapeSidecar, sidecar_tape_name
 from bub.tape.store import TapeFilters, TapeQuery, TapeStore
 from bub.tape.tape import AnchorSummary, Tape, TapeInfo
+from bub.tape.writing import exchange_of
 from tests.doubles.stores import MemoryStore
 
 
@@ -53,6 +54,11 @@ class MemoryTape:
     async def append_event(self, name: str, payload: Mapping[str, object] | None = None, **meta: object) -> TapeEntry:
         [stored] = await self.append(TapeEntry.event(name, payload, **meta))
         return stored
+
+    async def append_messages(
+        self, messages: Sequence[republic.Message], /, *entries: TapeEntry, **meta: object
+    ) -> list[TapeEntry]:
+        return await self.append(*exchange_of(messages, meta).entries, *entries)
 
     async def query(self, **filters: Unpack[TapeFilters]) -> list[TapeEntry]:
         return list(self._store.fetch(TapeQuery(tape=self._name, **filters)))

@@ -93,7 +93,7 @@ async def test_anchors_are_the_newest_oldest_first() -> None:
 
 async def test_a_handoff_starts_anew_and_is_recorded() -> None:
     tape = StoreTape(MemoryTapeStore(), "main")
-    assert await tape.newest_anchor() is None
+    assert (await tape.read()).anchor is None
     await tape.append(user("old"))
     anchor, event = await tape.handoff("phase/two", {"summary": "it was old"}, run_id="r")
     assert (anchor.anchor_name, anchor.run_id, event.run_id) == ("phase/two", "r", "r")
@@ -102,7 +102,7 @@ async def test_a_handoff_starts_anew_and_is_recorded() -> None:
     await tape.append(user("new"))
     assert said(await tape.read_messages()) == ["new"]
     summary = AnchorSummary(id=anchor.id, name="phase/two", state={"summary": "it was old"}, date=anchor.date)
-    assert await tape.newest_anchor() == summary
+    assert (await tape.read()).anchor == summary
 
 
 # -------------------------------------------------------------------------------------------------------------- forks
@@ -316,7 +316,7 @@ async def test_a_reset_by_somebody_else_is_noticed(archive: bool) -> None:
     assert said(await ours.read_messages()) == ["b"]
     await theirs.reset(archive=archive)
     assert await ours.read_messages() == []
-    assert await ours.newest_anchor() is None
+    assert (await ours.read()).anchor is None
     await theirs.append(user("1"), user("2"), user("3"), user("4"))
     assert said(await ours.read_messages()) == ["1", "2", "3", "4"]
     await theirs.reset(archive=archive)
@@ -359,7 +359,7 @@ async def test_reading_costs_what_is_new(context: TapeContext) -> None:
         assert store.given == 1
         for _ in range(3):
             await fork.append(user("in the fork"))
-            await fork.newest_anchor()
+            await fork.read()
             await fork.read_messages()
         assert store.given == 1
     assert store.open == 0
@@ -446,7 +446,7 @@ async def test_the_context_says_where_to_start(anchor: str | None, found: str) -
     one, two = TapeEntry.anchor("one"), TapeEntry.anchor("two")
     await tape.append(one, user("a"), user("b"), one, user("c"), two, user("d"))
     assert said(await tape.read_messages()) == list(found)
-    newest = await tape.newest_anchor()
+    newest = (await tape.read()).anchor
     assert (None if newest is None else newest.name) == anchor
     assert said(await tape.with_context(TapeContext()).read_messages()) == ["d"]
 
@@ -466,12 +466,12 @@ async def test_an_anchor_that_the_tape_lacks_is_an_error_until_it_is_set() -> No
 
 async def test_the_newest_system_prompt_is_that_since_the_anchor() -> None:
     tape = StoreTape(MemoryTapeStore(), "main")
-    assert await tape.newest_system() is None
+    assert (await tape.read()).system is None
     await tape.append(TapeEntry.new(SYSTEM, {"content": "be good"}))
     async with tape.fork_tape() as fork:
-        assert await fork.newest_system() == "be good"
+        assert (await fork.read()).system == "be good"
     await tape.handoff("x")
-    assert await tape.newest_system() is None
+    assert (await tape.read()).system is None
 
 
 async def test_an_entry_that_is_no_message_is_told_each_time() -> None:

@@ -1,0 +1,78 @@
+"""How messages stand on a tape: the entries of an exchange, made of its messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, ForwardRef, NamedTuple, TypeAlias
+
+from bub.messages import message_to_dict, republic
+from bub.tape.entry import MESSAGE, SYSTEM, TOOL_CALL, TOOL_RESULT, TapeEntry, utc_now
+
+if TYPE_CHECKING:
+    Made: TypeAlias = tuple[republic.Message, ...] | None
+else:
+    Made = ForwardRef("tuple[republic.Message, ...] | None", module=__name__)
+"""What a reader makes of an entry, where that is known; empty for calls that stand in the message before them."""
+
+_METADATA: Final = attrgetter("metadata")
+
+
+class Exchange(NamedTuple):
+    """Messages as entries.
+
+    Attributes:
+        entries: Each message, and the calls and the results of tools in one entry each.
+        made: For each entry, what reading it gives.
+    """
+
+    entries: list[TapeEntry]
+    made: list[Made]
+
+
+def exchange_of(messages: Sequence[republic.Message], meta: Mapping[str, object]) -> Exchange:
+    """The entries of messages that belong together.
+
+    Args:
+        messages: The messages, oldest first.
+        meta: Facts about the saving; each entry has them.
+    """
+    facts, date = dict(meta), utc_now()
+    entries: list[TapeEntry] = []
+    made: list[Made] = []
+    results: list[dict[str, Any]] = []
+    answers: list[republic.Message] = []
+    for message in messages:
+        data: dict[str, Any] = message_to_dict(message)
+        if message.tool_call is not None:
+            results.append(_result(message.tool_call.id, data))
+            answers.append(message)
+            continue
+        reads: Made = (message,) if _is_plain(message) else None
+        calls = data.pop("tool_calls", None)
+        if message.role == "system":
+            entries.append(TapeEntry(0, SYSTEM, {"content": data.get("content", "")}, facts, date))
+            made.append(None)
+        elif calls is None or "content" in data:
+            entries.append(TapeEntry(0, MESSAGE, data, facts, date))
+            made.append(reads)
+            reads = () if reads else None
+        if calls is not None:
+            entries.append(TapeEntry(0, TOOL_CALL, {"calls": calls}, facts, date))
+            made.append(reads)
+    if results:
+        entries.append(TapeEntry(0, TOOL_RESULT, {"results": results}, facts, date))
+        made.append(tuple(answers) if all(map(_is_plain, answers)) else None)
+    return Exchange(entries, made)
+
+
+def _result(call_id: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    result = {"tool_call_id": call_id, "content": data.get("content", "")}
+    if data.get("is_error"):
+        result["is_error"] = True
+    return result
+
+
+def _is_plain(message: republic.Message) -> bool:
+    """Whether what is read back is this message: it holds text and calls, nothing that others could change."""
+    return {republic.Text}.issuperset(map(type, message.parts)) and not any(map(_METADATA, message.tool_calls))
