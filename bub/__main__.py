@@ -1,11 +1,14 @@
 """The `bub` script: makes the framework, loads the plugins, runs the command line."""
 
+import atexit
 import gc
 import io
 import logging
 import os
 import sys
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Set
 from typing import Final, NoReturn
 
 from typing_extensions import override
@@ -17,6 +20,9 @@ EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_INTERRUPTED: Final = 130
 
+THREAD_GRACE: Final = 2.0
+"""Seconds that threads have to end by themselves when the program was interrupted."""
+
 logger: Final = logging.getLogger("bub")
 
 NO_TYPER: Final = 'the command line needs an extra. Run: python -m pip install "bub[app]"'
@@ -24,7 +30,21 @@ HOW_TO_GO_ON: Final = "BUB_DISABLED_PLUGINS=NAME leaves a plugin out; BUB_LOG_LE
 
 
 def main() -> None:
-    """Run the command line application; exits with its code."""
+    """Run the command line application; exits with its code.
+
+    Python waits at its end for every thread, such as one in which a tool runs that was given up on. Who interrupts the
+    program does not want to wait: then it ends without those that take longer than `THREAD_GRACE`.
+    """
+    before = frozenset(threading.enumerate())
+    try:
+        _run()
+    except SystemExit as ended:
+        if ended.code == EXIT_INTERRUPTED and _threads_remain(before):
+            _leave(EXIT_INTERRUPTED)
+        raise
+
+
+def _run() -> None:
     if sys.stdout is None:
         _end("there is no standard output to write to", EXIT_FAILED)
     _let_any_text_out()
@@ -74,7 +94,11 @@ def _command() -> Callable[[], object]:
         _end(f"cannot work in the current folder: {failure_line(error)}", EXIT_FAILED)
     try:
         framework.load_hooks()
-        return get_command(framework.create_cli_app())
+        try:
+            return get_command(framework.create_cli_app())
+        except Exception as error:
+            logger.debug("cli.failed", exc_info=error)
+            return get_command(framework.create_cli_app(build=True))  # without those whose commands cannot be built
     except Exception as error:
         logger.debug("cli.failed", exc_info=error)
         line = failure_line(error, plugin_folders(framework.hook_report()))
@@ -94,6 +118,29 @@ def _give_output_up() -> None:
         sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _threads_remain(before: Set[threading.Thread]) -> bool:
+    """Whether threads that began since then go on, though they had their time to end."""
+    until = time.monotonic() + THREAD_GRACE
+    remaining = [one for one in threading.enumerate() if one not in before and not one.daemon]
+    try:
+        for thread in remaining:
+            thread.join(max(0.0, until - time.monotonic()))
+    except KeyboardInterrupt:
+        return True
+    return any(thread.is_alive() for thread in remaining)
+
+
+def _leave(code: int) -> NoReturn:
+    """End the program as Python would, but wait for no thread."""
+    try:
+        atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]  # there is no public name for it
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+    finally:
+        os._exit(code)
 
 
 def _end(text: str, code: int) -> NoReturn:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from bub.bus import Event
+from bub.bus import Event, EventBus
 
 
 class ApplicationEvent(Event, kw_only=True, tag=True):
@@ -45,6 +45,24 @@ class WorkChanged(ApplicationEvent, kw_only=True):
     steering: int = 0
 
 
+class MessageChanged(ApplicationEvent, kw_only=True):
+    """A message that the gateway accepted did not simply wait for its turn.
+
+    Attributes:
+        session_id: The session.
+        channel: The channel that it came from.
+        content: Its text.
+        status: `delivered` to the turn in progress, `requeued` to wait for a turn of its own, or `dropped`.
+        reason: Why, where there is something to say.
+    """
+
+    session_id: str
+    channel: str | None
+    content: str
+    status: Literal["delivered", "requeued", "dropped"]
+    reason: str = ""
+
+
 class PromptChanged(ApplicationEvent, kw_only=True):
     """A question to the user was opened or is settled.
 
@@ -57,3 +75,17 @@ class PromptChanged(ApplicationEvent, kw_only=True):
     session_id: str
     prompt: str
     status: Literal["opened", "answered", "cancelled", "timed_out"]
+
+
+class ApplicationBus(EventBus[ApplicationEvent]):
+    """The bus of an application."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(ApplicationEvent)
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether there is any handler; without one nobody needs to make an event."""
+        return bool(self._registered)

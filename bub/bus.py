@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from functools import partial
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, Self, TypeAlias, overload
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -73,6 +73,9 @@ class Event(msgspec.Struct, kw_only=True, metaclass=EventMeta):
         @classmethod
         def _as_type(cls) -> tuple[type[Self], type[Self]]: ...
         def _as_event(self) -> tuple[Self, Self]: ...
+
+    reaches_all: ClassVar[bool] = False
+    """Whether an exception of one handler keeps the event from no other one. For events that tell what has happened."""
 
     @property
     def stopped(self) -> bool:
@@ -144,7 +147,7 @@ class EventBus(Generic[E_contra]):
 
     The handlers of one emission run in the order of their registration, each awaited before the next one starts; what
     they return is ignored. Before each of them `event.stopped` is looked at. An exception of a handler goes to the
-    emitter and ends the emission. Handlers that are added or removed count from the next emission, so an emission in
+    emitter and ends the emission, except that an event that `reaches_all` reaches the others first. Handlers that are added or removed count from the next emission, so an emission in
     progress, also a nested one, keeps the handlers that it started with.
 
     `EventBus(AgentEvent)` is a bus of agent events only. Type checkers refuse other events with `EventBus[AgentEvent]`
@@ -168,14 +171,14 @@ class EventBus(Generic[E_contra]):
         reviewed A123
     """
 
-    __slots__ = ("_base", "_plans", "_registered")
+    __slots__ = ("__weakref__", "_base", "_plans", "_registered")
 
     def __init__(self, base: type[E_contra] | None = None) -> None:
         self._base: type[Event] = Event if base is None else base
         if not _is_event_type(self._base, Event):
             raise EventTypeError(f"expected an event class, got {base!r} - base of EventBus")
         self._registered: list[tuple[type[Event], _Handler]] = []
-        self._plans: dict[type, tuple[tuple[_Handler, ...], bool]] = {}
+        self._plans: dict[type, tuple[tuple[_Handler, ...], bool, bool]] = {}
 
     @overload
     def on(self, event_type: EventType[E_contra, _E], /) -> Subscribe[_E]: ...
@@ -234,15 +237,19 @@ class EventBus(Generic[E_contra]):
 
         Raises:
             EventTypeError: It is no event of this bus. (A `TypeError`.)
-            Exception: Whatever a handler raises, as it is; later handlers do not run.
+            Exception: Whatever a handler raises, as it is; later handlers do not run. Of an event that `reaches_all`
+                they do, and what they raise too becomes a note of the first.
 
         Cancellation:
             Reaches the handler that is being awaited; later handlers do not run.
         """
         try:
-            handlers, stops = self._plans[type(event)]
+            handlers, stops, reaches_all = self._plans[type(event)]
         except KeyError:
-            handlers, stops = self._planned(event)
+            handlers, stops, reaches_all = self._planned(event)
+        if reaches_all:
+            await self._tell_all(event, handlers)
+            return event
         if not stops:  # spares most events a look at a property before each handler
             for handler in handlers:
                 got = handler(event)
@@ -256,6 +263,23 @@ class EventBus(Generic[E_contra]):
             if got is not None and (type(got) is CoroutineType or _awaits(got)):
                 await got
         return event
+
+    async def _tell_all(self, event: Event, handlers: tuple[_Handler, ...]) -> None:
+        first: Exception | None = None
+        for handler in handlers:
+            if event.stopped:
+                break
+            try:
+                got = handler(event)
+                if got is not None and (type(got) is CoroutineType or _awaits(got)):
+                    await got
+            except Exception as error:
+                if first is None:
+                    first = error
+                else:
+                    first.add_note(f"then {_name(handler)} failed too: {type(error).__qualname__}: {error}")
+        if first is not None:
+            raise first
 
     def _add(self, event_type: type[Event], handler: _Handler) -> _Handler:
         if not callable(handler):
@@ -272,14 +296,14 @@ class EventBus(Generic[E_contra]):
         wanted = f"a class derived from {self._base.__name__}"
         raise EventTypeError(f"expected {wanted}, got {_name(event_type)} - EventBus.{where}")
 
-    def _planned(self, event: object) -> tuple[tuple[_Handler, ...], bool]:
-        """The handlers for the type of an event, and whether it can stop its delivery."""
+    def _planned(self, event: object) -> tuple[tuple[_Handler, ...], bool, bool]:
+        """The handlers for the type of an event, whether it can stop its delivery, and whether it reaches all."""
         kind = type(event)
         if not _is_event_type(kind, self._base):
             wanted = f"an instance of {self._base.__name__}"
             raise EventTypeError(f"expected {wanted}, got {_name(event)} - EventBus.emit") from None
         handlers = tuple(handler for registered, handler in self._registered if issubclass(kind, registered))
-        plan = self._plans[kind] = (handlers, kind.stopped is not Event.stopped)
+        plan = self._plans[kind] = (handlers, kind.stopped is not Event.stopped, kind.reaches_all)
         return plan
 
 

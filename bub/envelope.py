@@ -5,6 +5,7 @@ from __future__ import annotations
 from binascii import a2b_base64
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from operator import attrgetter
 from typing import Any, ClassVar, Final, Literal, Self, TypeAlias, get_args
 
 import msgspec
@@ -144,6 +145,8 @@ class Envelope(msgspec.Struct, kw_only=True, metaclass=EventMeta):
 
 _FIELDS: Final = tuple(name for name in Envelope.__struct_fields__ if name not in ("extra", "raw"))
 _ADDRESS: Final = ("session_id", "channel", "chat_id")
+_TEXT: Final = (str, type(None))
+_address: Final[Callable[[Envelope], tuple[object, object, object]]] = attrgetter(*_ADDRESS)
 _reader: Final = FieldReader(_FIELDS)
 _MEDIA_FIELDS: Final = MediaItem.__struct_fields__
 _KINDS: Final[tuple[EnvelopeKind, ...]] = get_args(EnvelopeKind)
@@ -190,11 +193,11 @@ def checked(message: Envelope, /) -> Envelope:
     """
     if not isinstance(message.content, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # a struct checks nothing
         raise _no_text(message, "content", message.content)
-    for name in _ADDRESS:
-        value: object = getattr(message, name)
-        if value is not None and not isinstance(value, str):
-            raise _no_text(message, name, value)
-    return message
+    session, channel, chat = address = _address(message)
+    if isinstance(session, _TEXT) and isinstance(channel, _TEXT) and isinstance(chat, _TEXT):
+        return message
+    name, value = next(pair for pair in zip(_ADDRESS, address, strict=True) if not isinstance(pair[1], _TEXT))
+    raise _no_text(message, name, value)
 
 
 def _no_text(message: Envelope, name: str, value: object) -> EnvelopeError:

@@ -4,27 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from anyio.abc import ByteReceiveStream, ByteSendStream
 from typing_extensions import TypeIs
+
+from bub.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import anyio.abc
+else:  # for annotations only
+    anyio = LazyModule("anyio")
 
 
 class Process(Protocol):
     """A command that was started in an environment."""
 
     @property
-    def stdin(self) -> ByteSendStream | None:
+    def stdin(self) -> anyio.abc.ByteSendStream | None:
         """What the process reads; None when it has no input."""
         ...
 
     @property
-    def stdout(self) -> ByteReceiveStream | None:
+    def stdout(self) -> anyio.abc.ByteReceiveStream | None:
         """What the process writes; None when it is not captured."""
         ...
 
     @property
-    def stderr(self) -> ByteReceiveStream | None:
+    def stderr(self) -> anyio.abc.ByteReceiveStream | None:
         """What the process writes about errors; None when it is not captured, or goes to `stdout`."""
         ...
 

@@ -6,38 +6,16 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from enum import Enum
-from importlib import import_module
 from os import PathLike, fspath
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
 from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import UNSET
-from typing_extensions import TypeIs, override
+from typing_extensions import TypeIs
 
 from bub.errors import ContentError
-
-
-class LazyModule(ModuleType):
-    """Stands for a module until an attribute of it is asked for; then the module is imported.
-
-    For annotations with names of a heavy module: type checkers see the real one (import it under `TYPE_CHECKING`),
-    `typing.get_type_hints` gives the real classes. Dunder names are never looked up in the module, so `inspect`,
-    `doctest` and `copy` do not import it by looking around.
-
-    Example:
-        >>> LazyModule("json").dumps([1])
-        '[1]'
-    """
-
-    @override
-    def __getattr__(self, name: str) -> object:
-        if name.startswith("__"):
-            raise AttributeError(f"lazy module {self.__name__!r} has no attribute {name!r}")
-        found = self.__dict__[name] = getattr(import_module(self.__name__), name)
-        return found
-
+from bub.lazy import LazyModule
 
 if TYPE_CHECKING:
     import republic as republic

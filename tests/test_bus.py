@@ -6,7 +6,7 @@ import dataclasses
 import types
 from collections.abc import Awaitable, Callable, Generator
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 from unittest.mock import Mock
 
 import anyio
@@ -279,6 +279,48 @@ class TestStopping:
 
 
 class TestChangesDuringAnEmission:
+    async def test_an_event_that_reaches_all_is_hidden_from_nobody_by_an_exception(self) -> None:
+        class Ended(Event):
+            reaches_all: ClassVar[bool] = True
+
+        bus = EventBus()
+        seen: list[str] = []
+
+        @bus.on(Ended)
+        def first(event: Ended) -> None:
+            raise LookupError("first")
+
+        @bus.on(Ended)
+        async def second(event: Ended) -> None:
+            raise ValueError("second")
+
+        @bus.on(Event)
+        async def third(event: Event) -> None:
+            seen.append("third")
+
+        with pytest.raises(LookupError, match="first") as raised:
+            await bus.emit(Ended())
+        assert seen == ["third"]
+        (note,) = raised.value.__notes__
+        assert note.endswith("second failed too: ValueError: second")
+
+    async def test_a_cancellation_ends_the_delivery_of_an_event_that_reaches_all(self) -> None:
+        class Ended(Event):
+            reaches_all: ClassVar[bool] = True
+
+        bus = EventBus()
+        seen: list[str] = []
+
+        @bus.on(Ended)
+        async def waits(event: Ended) -> None:
+            scope.cancel()
+            await anyio.sleep_forever()
+
+        bus.on(Ended, lambda event: seen.append("later"))
+        with anyio.CancelScope() as scope:
+            await bus.emit(Ended())
+        assert seen == []
+
     async def test_a_handler_that_removes_itself_hides_no_other(self) -> None:  # S29
         bus = EventBus()
 

@@ -21,6 +21,7 @@ DEFERRED = {"__main__.py": {"typer"}}
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "base", "types"}
 
 WORDS = (
+    "lazy",
     "errors",
     "nearness",
     "bus",

@@ -4,12 +4,14 @@ import gc
 import io
 import logging
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer
 
 from bub import __main__ as script
 from bub.builtin.plugin import BuiltinPlugin
@@ -75,6 +77,37 @@ def test_a_plugin_whose_commands_cannot_be_added(
     made.register(plugin(register_cli_commands=fail), name="mine")
     assert main(monkeypatch, "hooks", "--json") == 0
     assert '"mine"' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("in_a_group", [False, True])
+@pytest.mark.parametrize("arguments", [["hooks", "--json"], ["--help"], ["fine"]])
+def test_a_plugin_whose_commands_typer_cannot_build(
+    made: BubFramework,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    arguments: list[str],
+    in_a_group: bool,
+) -> None:
+    def strange(value: int | str) -> None: ...
+
+    def fine(app: typer.Typer) -> None:
+        app.command("fine")(lambda: None)
+
+    def fill(app: typer.Typer) -> None:
+        into = typer.Typer() if in_a_group else app
+        into.command()(strange)
+        if in_a_group:
+            app.add_typer(into, name="group")
+
+    made.register(plugin(register_cli_commands=fine), name="fine")
+    made.register(plugin(register_cli_commands=fill), name="strange")
+    assert main(monkeypatch, *arguments) == 0
+    (record,) = caplog.records
+    assert record.getMessage().startswith("cli.commands_failed plugin 'strange': AssertionError: Typer currently")
+    out = capsys.readouterr().out
+    assert "strange" not in out or arguments[0] == "hooks"
+    assert "fine" in out or arguments == ["fine"]
 
 
 def test_a_command_line_that_cannot_be_made(
@@ -151,6 +184,93 @@ def test_half_a_surrogate_pair_can_be_printed(made: BubFramework, monkeypatch: p
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="utf-8", errors="surrogateescape"))
     assert main(monkeypatch, "run", "hi") == 0
     assert written.getvalue() == b"\\ud83d\n"
+
+
+# ----------------------------------------------------------------------------------------------- interruptions
+
+PROGRAM = """
+import atexit
+import threading
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+import bub
+from bub.__main__ import main
+from bub.builtin.default_agent import DefaultAgent
+from bub.builtin.plugin import BuiltinPlugin
+from bub.core.toolmaking import tool
+from bub.testing.scripted_model import Call, Reply, ScriptedModel
+
+
+class Held(ScriptedModel):
+    async def __aenter__(self): ...
+    async def __aexit__(self, *details): ...
+
+
+@tool
+def stuck() -> str:
+    print("in the tool", flush=True)
+    threading.Event().wait()
+    return "done"
+
+
+class Stuck:
+    def __init__(self, framework):
+        self.agent = DefaultAgent(framework, lambda: Held(Reply(calls=[Call("stuck")]), loop=True))
+
+    @bub.hookimpl.provide_tools
+    def provide_tools(self):
+        return [stuck]
+
+    @bub.hookimpl.provide_lifespan
+    async def provide_lifespan(self) -> AsyncIterator[None]:
+        async with aclosing(self.agent.lifespan()) as lifespan:
+            await anext(lifespan)
+            try:
+                yield
+            finally:
+                await anext(lifespan, None)
+                print("lifespan closed")
+
+    @bub.hookimpl.run_model_stream
+    async def run_model_stream(self, prompt, session_id, state):
+        return await self.agent.answer(prompt, session_id, state)
+
+
+def load_hooks(framework):
+    framework.register(BuiltinPlugin(framework), name="builtin")
+    framework.register(Stuck(framework), name="stuck")
+
+
+bub.BubFramework.load_hooks = load_hooks
+atexit.register(print, "at exit")
+main()
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="sends SIGINT")
+def test_an_interruption_while_a_tool_hangs_in_its_thread(tmp_path: Path) -> None:
+    """S84: the thread is left behind; the lifespans are closed, and what is registered for the end is called."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    environment = {**os.environ, "PYTHONPATH": str(Path(script.__file__).parents[1])}
+    process = subprocess.Popen(
+        [sys.executable, str(program), "run", "hello"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            assert process.stdout is not None
+            first = process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+            out, said = process.communicate(timeout=120)
+        finally:
+            process.kill()
+    assert first == "in the tool\n"
+    assert (process.returncode, out, said) == (130, "lifespan closed\nat exit\n", "bub: interrupted\n")
 
 
 # ------------------------------------------------------------------------------------- nowhere to write, nowhere to be

@@ -6,7 +6,6 @@ import dataclasses
 import datetime
 import decimal
 import enum
-import inspect
 import json
 import subprocess
 import sys
@@ -25,7 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bub.errors import BubError, ContentError
-from bub.messages import LazyModule, message_from_dict, message_to_dict, republic, to_builtins
+from bub.messages import message_from_dict, message_to_dict, republic, to_builtins
 
 WORDS = [
     *("errors", "bus", "envelope", "application", "messages", "streaming"),
@@ -39,7 +38,7 @@ class Holding(msgspec.Struct):
     messages: list[republic.Message]
 
 
-class TestLazyModule:
+class TestRepublic:
     def test_the_words_import_nothing_heavy(self) -> None:
         program = (
             "import importlib, inspect, sys\n"
@@ -58,18 +57,6 @@ class TestLazyModule:
 
     def test_names_are_those_of_the_module(self) -> None:
         assert republic.Message is real.Message
-        assert LazyModule("json").dumps is json.dumps
-
-    def test_dunder_names_are_not_looked_up(self) -> None:
-        lazy = LazyModule("a_module_that_does_not_exist")
-        assert not hasattr(lazy, "__wrapped__")
-        assert "__wrapped__" not in dict(inspect.getmembers(lazy))
-        with pytest.raises(ModuleNotFoundError):
-            _ = lazy.anything
-
-    def test_an_unknown_name_is_an_attribute_error(self) -> None:
-        with pytest.raises(AttributeError):
-            _ = LazyModule("json").nothing
 
     def test_annotations_resolve_to_the_real_classes(self) -> None:
         assert typing.get_type_hints(Holding)["messages"] == list[real.Message]

@@ -15,6 +15,7 @@ from typing import Final
 from bub import errors
 from bub.errors import BubError
 from bub.hooks.declaration import HookSpec
+from bub.hooks.dispatch import specs_of
 from bub.hooks.specs import BubHookSpecs
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
@@ -89,8 +90,8 @@ def generated(name: str) -> str:
     kind, _, subject = name.partition(" ")
     if kind == "table" and subject in PAGES:
         return "\n".join(_table(PAGES[subject]))
-    if kind == "hook" and subject in BubHookSpecs.declared:
-        return "\n".join(_section(BubHookSpecs.declared[subject]))
+    if kind == "hook" and subject in specs_of(BubHookSpecs):
+        return "\n".join(_section(specs_of(BubHookSpecs)[subject]))
     if name == "errors":
         return "\n".join(_errors())
     raise ValueError(f"expected table PAGE, hook NAME or errors, got {name!r} - generated part")
@@ -108,7 +109,7 @@ def _table(hooks: tuple[str, ...]) -> Iterator[str]:
     yield "| hook | dispatch | may be | parameters | result | without an answer | on failure |"
     yield "|---|---|---|---|---|---|---|"
     for name in hooks:
-        spec = BubHookSpecs.declared[name]
+        spec = specs_of(BubHookSpecs)[name]
         lines = documented(spec)
         parameters = ", ".join(f"`{parameter}`" for parameter in spec.parameters) or "none"
         cells = (

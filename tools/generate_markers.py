@@ -15,6 +15,7 @@ from pathlib import Path
 
 from bub.hooks import specs
 from bub.hooks.declaration import HookSpec
+from bub.hooks.dispatch import specs_of
 from bub.hooks.specs import BubHookSpecs
 
 TARGET = Path(specs.__file__).with_name("markers.pyi")
@@ -35,37 +36,44 @@ class Mark(NamedTuple):
 _F = TypeVar("_F", bound=Callable[..., object])
 '''
 CLASS = '''
-class HookImpl:
-    """Marks implementations: `@hookimpl`, `@hookimpl.build_prompt`, `@hookimpl(tryfirst=True).build_prompt`."""
+class {name}:
+    """{doc}"""
 
-    def __init__(self, options: Mapping[str, object] = ...) -> None: ...
-    @overload
+{init}    @overload
     def __call__(self, function: _F, /) -> _F:
         """Mark a function as the implementation of the hook that it is named after; checked at registration."""
+'''
+OPTIONS = '''\
     @overload
     def __call__(
         self,
         function: None = None,
         /,
         *,
-        tryfirst: bool = False,
-        trylast: bool = False,
+        {bands}
         before: tuple[str, ...] = (),
         after: tuple[str, ...] = (),
         timeout: float | None = None,
-        on_failure: Literal["deny"] | None = None,
-    ) -> HookImpl:
+        on_failure: {on_failure},
+    ) -> {made}:
         """A mark with options.
 
         Args:
             tryfirst: Run before the implementations without a mark of priority.
-            trylast: Run after them.
+            trylast: Run after them; not together with `tryfirst`.
             before: Plugins, by name, whose implementations of the hook run later.
             after: Plugins, by name, whose implementations of the hook run earlier.
             timeout: Seconds after which an asynchronous implementation is ended with a HookTimeoutError.
-            on_failure: "deny" makes a before_tool_call deny the call when it fails.
+            on_failure: "deny" makes a before_tool_call deny the call when it fails; no other hook takes it.
         """
 '''
+BANDS = (
+    "tryfirst: bool = False,\n        trylast: Literal[False] = False,",
+    "tryfirst: Literal[False] = False,\n        trylast: bool,",
+)
+"""One overload for each: together they are refused."""
+DENYING = "before_tool_call"
+"""The hook that takes `on_failure="deny"`."""
 
 
 def main(arguments: list[str]) -> int:
@@ -82,9 +90,32 @@ def main(arguments: list[str]) -> int:
 
 def render() -> str:
     """The text of the stub."""
-    protocols = "\n".join(line for spec in BubHookSpecs.declared.values() for line in _protocols(spec))
-    methods = "\n".join(line for spec in BubHookSpecs.declared.values() for line in _method(spec))
-    return f"{HEAD.format(imports=_imports())}\n{protocols}\n{CLASS}{methods}\n\nhookimpl: Final[HookImpl]\n"
+    protocols = "\n".join(line for spec in specs_of(BubHookSpecs).values() for line in _protocols(spec))
+    classes = _denying() + _marking()
+    return f"{HEAD.format(imports=_imports())}\n{protocols}\n{classes}\nhookimpl: Final[HookImpl]\n"
+
+
+def _denying() -> str:
+    """The class of a mark with `on_failure="deny"`, which has one hook only."""
+    head = CLASS.format(name="_DenyingHookImpl", doc='`hookimpl(on_failure="deny")`.', init="")
+    options = (
+        OPTIONS.format(bands=bands, on_failure='Literal["deny"] | None = None', made="_DenyingHookImpl")
+        for bands in BANDS
+    )
+    return "".join((head, *options, *(f"{line}\n" for line in _method(specs_of(BubHookSpecs)[DENYING]))))
+
+
+def _marking() -> str:
+    """The class of every other mark."""
+    doc = "Marks implementations: `@hookimpl`, `@hookimpl.build_prompt`, `@hookimpl(tryfirst=True).build_prompt`."
+    init = "    def __init__(self, options: Mapping[str, object] = ...) -> None: ...\n"
+    options = (
+        OPTIONS.format(bands=bands, on_failure=on_failure, made=made)
+        for on_failure, made in (("None = None", "HookImpl"), ('Literal["deny"]', "_DenyingHookImpl"))
+        for bands in BANDS
+    )
+    methods = (f"{line}\n" for spec in specs_of(BubHookSpecs).values() for line in _method(spec))
+    return "".join((CLASS.format(name="HookImpl", doc=doc, init=init), *options, *methods))
 
 
 def protocol_name(spec: HookSpec) -> str:
@@ -135,7 +166,7 @@ def _shown(spec: HookSpec) -> str:
 def _imports() -> str:
     """Imports of the names that the annotations use, from the files that define them, as `specs.py` has them."""
     used: set[str] = set()
-    for spec in BubHookSpecs.declared.values():
+    for spec in specs_of(BubHookSpecs).values():
         for text in (result(spec), *(str(p.annotation) for p in spec.signature.parameters.values())):
             used |= {node.id for node in ast.walk(ast.parse(text, mode="eval")) if isinstance(node, ast.Name)}
     used -= {*vars(builtins), "Any", "Awaitable", "Callable", "Mapping", "Protocol", "Literal"}

@@ -12,8 +12,10 @@ from bub.envelope import Envelope
 from bub.errors import ConfigError, ModelError
 from bub.framework.failure_line import failure_line, one_line, plugin_folders, visible
 from bub.framework.framework import BubFramework
+from bub.hooks.dispatch import specs_of, table_of
 from bub.hooks.specs import BubHookSpecs
-from bub.messages import LazyModule, to_builtins
+from bub.lazy import LazyModule
+from bub.messages import to_builtins
 from bub.nearness import did_you_mean
 from bub.turn import TurnResult
 
@@ -97,8 +99,9 @@ class Commands:
         as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
     ) -> None:
         """List the hooks and their implementations in call order."""
-        if name is not None and name not in BubHookSpecs.declared:
-            _fail(f"expected the name of a hook, got {name!r}{did_you_mean(name, BubHookSpecs.declared)}", EXIT_USAGE)
+        known = specs_of(BubHookSpecs)
+        if name is not None and name not in known:
+            _fail(f"expected the name of a hook, got {name!r}{did_you_mean(name, known)}", EXIT_USAGE)
         reports = [report for report in self._framework.hook_report() if name is None or report.name == name]
         statuses = list(self._framework.plugin_status.values())
         if as_json:
@@ -124,7 +127,7 @@ class Commands:
 
     def _model_plugins(self) -> list[str]:
         """The plugins beside bub's own that might have answered."""
-        bound = self._framework.hooks.bound
+        bound = table_of(self._framework.hooks).bound
         both = [item.plugin for name in ("run_model", "run_model_stream") for item in bound(name)]
         return [plugin for plugin in dict.fromkeys(both) if plugin != "builtin"]
 

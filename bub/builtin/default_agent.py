@@ -6,11 +6,13 @@ from collections.abc import AsyncGenerator, AsyncIterable, Callable, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Final, Protocol
+from weakref import WeakSet
 
 import anyio
 from anyio.abc import TaskGroup
 
 from bub.core.agent import Agent
+from bub.core.run_stream import RunStream
 from bub.framework.agent_plugins import AgentPlugins
 from bub.framework.framework import BubFramework
 from bub.model import ModelClient
@@ -47,18 +49,20 @@ class DefaultAgent:
     """
 
     def __init__(self, framework: BubFramework, make_client: Callable[[], OwnedClient | None]) -> None:
+        self._framework: Final = framework
         self._plugins: Final = AgentPlugins(framework, plugins=())
         self._make_client: Final = make_client
         self._running: _Running | None = None
 
     async def lifespan(self) -> AsyncGenerator[None, None]:
-        """The life of its runs and of its client: both end with the application.
+        """The life of its runs and of its client: the runs end before the store that they are recorded in is released.
 
         A run that fails tells its own reader, and nobody else.
         """
         running = _Running()
         await running.tasks.__aenter__()
         self._running = running
+        self._framework.before_release(running.end)
         try:
             yield
         finally:
@@ -86,6 +90,7 @@ class DefaultAgent:
 
         Raises:
             ConfigError: What is configured cannot be used.
+            RuntimeError: The application is ending.
         """
         content = to_content(prompt)
         running = self._running
@@ -98,11 +103,13 @@ class DefaultAgent:
         agent = await self._agent_of(running)
         if agent is None:
             return None
-        return agent.start(content, tape=session_id, tasks=running.tasks, state=state)
+        return running.kept(agent.start(content, tape=session_id, tasks=running.tasks, state=state))
 
     async def _agent_of(self, running: _Running) -> Agent | None:
         """The agent of an application that runs, made at its first prompt."""
         async with running.lock:
+            if running.is_ending:
+                raise RuntimeError("cannot answer: running() is ending. End the turns before.")
             if running.agent is None:
                 client = self._make_client()
                 if client is not None:
@@ -131,6 +138,7 @@ class _Running:
         clients: The client, once there is one.
         lock: Held while the agent is made.
         agent: The agent, once there was a prompt.
+        is_ending: Whether no run may start any more.
     """
 
     def __init__(self) -> None:
@@ -138,6 +146,22 @@ class _Running:
         self.clients: Final = AsyncExitStack()
         self.lock: Final = anyio.Lock()
         self.agent: Agent | None = None
+        self.is_ending = False
+        self._runs: Final[WeakSet[RunStream]] = WeakSet()  # its task keeps one that has not ended
+
+    def kept(self, run: RunStream) -> RunStream:
+        """A run, to be ended with the others."""
+        self._runs.add(run)
+        return run
+
+    async def end(self) -> None:
+        """End all runs, and wait until they are recorded."""
+        self.is_ending = True
+        runs = tuple(self._runs)
+        for run in runs:
+            run.end()
+        for run in runs:
+            await run.aclose()
 
 
 async def _read(stream: AsyncIterable[StreamEvent]) -> tuple[list[StreamEvent], Exception | None]:

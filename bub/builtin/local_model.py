@@ -17,7 +17,8 @@ import anyio.to_thread
 from bub.builtin.weights import default_weights
 from bub.core.republic_model import RepublicModelClient
 from bub.errors import ConfigError, ModelError
-from bub.messages import LazyModule, republic
+from bub.lazy import LazyModule
+from bub.messages import republic
 from bub.model import ModelEvent
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from bub.environment import Environment
 from bub.framework.framework import BubFramework
 from bub.hooks.markers import hookimpl
-from bub.messages import LazyModule
+from bub.lazy import LazyModule
 from bub.prompt import LegacyPrompt
 from bub.streaming import StreamEvent
 from bub.turn import TurnState

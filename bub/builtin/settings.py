@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from bub.errors import ConfigError
-from bub.messages import LazyModule
+from bub.lazy import LazyModule
 
 if TYPE_CHECKING:
     import platformdirs

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any, Literal, Protocol, TypeAlias
-
-from anyio.abc import TaskGroup
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from bub.channels.admission import AdmitDecision, TurnSnapshot
 from bub.envelope import Envelope
+from bub.lazy import LazyModule
 from bub.streaming import AsyncStreamEvents, StreamEvent
+
+if TYPE_CHECKING:
+    import anyio.abc
+else:  # for annotations only
+    anyio = LazyModule("anyio")
 
 MessageHandler: TypeAlias = Callable[[Envelope], Coroutine[Any, Any, None]]
 """What a channel awaits for each message that arrives. It returns when the message is accepted, not when it is done."""
@@ -68,7 +72,7 @@ class Channel(Protocol):
         """Whether messages that come shortly after each other are to be joined into one."""
         ...
 
-    async def start(self, tasks: TaskGroup, /) -> None:
+    async def start(self, tasks: anyio.abc.TaskGroup, /) -> None:
         """Begin to receive, and return as soon as that works.
 
         Args:

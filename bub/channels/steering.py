@@ -46,6 +46,14 @@ class SteeringInbox(Protocol):
         ...
 
 
+class DurableInbox(SteeringInbox, Protocol):
+    """An inbox whose messages outlive the program: the gateway keeps there what it cannot run before it ends."""
+
+    async def sessions(self) -> list[str]:
+        """The sessions that have waiting messages."""
+        ...
+
+
 _MEMBERS: Final = ("put", "take", "give_back", "count")
 
 
@@ -55,6 +63,11 @@ def is_steering_inbox(value: object) -> TypeIs[SteeringInbox]:
     The members are looked up on its type, so an object that answers to any name does not count as one.
     """
     return all(callable(getattr(type(value), name, None)) for name in _MEMBERS)
+
+
+def is_durable_inbox(value: object) -> TypeIs[DurableInbox]:
+    """Whether a value has every member of `DurableInbox`."""
+    return is_steering_inbox(value) and callable(getattr(type(value), "sessions", None))
 
 
 STEERING_INBOX: Final = StateKey("bub.steering_inbox", check=is_steering_inbox)

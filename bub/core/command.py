@@ -85,7 +85,7 @@ class Command:
         command = read_command(line)
         finished.name = command.name
         tool = tools.get(command.name)
-        arguments: dict[str, Any] = {}
+        arguments: dict[str, Any] = dict(command.named)  # as they were written, when they cannot be converted
         problem: Exception | None = None
         try:
             if tool is None:

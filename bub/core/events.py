@@ -298,6 +298,8 @@ class RunStarted(TapeEvent, kw_only=True):
         metadata: What the caller of the run said about it.
     """
 
+    reaches_all: ClassVar[bool] = True
+
     run_id: str
     prompt: list[UserContent]
     model: str
@@ -317,6 +319,8 @@ class RunFinished(TapeEvent, kw_only=True):
         undelivered: Messages that were taken from `MessagesPending` and reached no model.
     """
 
+    reaches_all: ClassVar[bool] = True
+
     run_id: str
     status: RunStatus
     steps: int
@@ -334,6 +338,8 @@ class StepStarted(TapeEvent, kw_only=True):
         prompt: The user message that the step adds; None when it goes on without one.
         run_id: The run.
     """
+
+    reaches_all: ClassVar[bool] = True
 
     step: int
     prompt: list[UserContent] | None = None
@@ -356,6 +362,8 @@ class StepFinished(TapeEvent, kw_only=True):
         next_prompt: The user message of the next step; None and empty text let it go on without one.
         run_id: The run.
     """
+
+    reaches_all: ClassVar[bool] = True
 
     step: int
     prompt: list[UserContent] | None = None
@@ -479,6 +487,8 @@ class ChatFinished(TapeEvent, kw_only=True):
         error: Why it is not complete.
     """
 
+    reaches_all: ClassVar[bool] = True
+
     run_id: str
     call_id: str
     step: int
@@ -499,6 +509,8 @@ class CommandFinished(TapeEvent, kw_only=True):
         output: The text that it gave back, or the text of its error.
         run_id: The command; its tool call carries the same.
     """
+
+    reaches_all: ClassVar[bool] = True
 
     line: str
     name: str

@@ -55,7 +55,7 @@ class Exchange:
         sent: The user's messages.
         system: The system prompt, when it is to be recorded.
         answer: The whole answer of the model.
-        text: Its text so far.
+        pieces: Its text so far, as it came.
         calls: The tool calls that it asks for.
         begun: The ids of the calls whose tool has begun.
         outcomes: What came of the calls so far, by id.
@@ -69,7 +69,7 @@ class Exchange:
         self.sent: Final = [*(republic.user(*content) for content in taken), *self._asked]
         self.system: str | None = None
         self.answer: republic.Message | None = None
-        self.text = ""
+        self.pieces: Final[list[str]] = []
         self.calls: Sequence[republic.ToolCall] = ()
         self.begun: Final[set[str]] = set()
         self.outcomes: Final[dict[str, Outcome]] = {}
@@ -78,9 +78,14 @@ class Exchange:
         self.usage: Usage | None = None
 
     @property
+    def text(self) -> str:
+        """The text of the answer so far."""
+        return "".join(self.pieces)
+
+    @property
     def answered(self) -> bool:
         """Whether the model has said anything, and so has read the messages."""
-        return bool(self.text) or self.answer is not None
+        return any(self.pieces) or self.answer is not None
 
     def messages(self) -> list[republic.Message]:
         """The messages to record; every call has an answer, also one that was interrupted.
@@ -92,8 +97,8 @@ class Exchange:
         messages += self.sent if self.answered else self._asked
         if self.answer is not None:
             messages.append(self.answer)
-        elif self.text:
-            messages.append(republic.assistant(self.text))
+        elif text := self.text:
+            messages.append(republic.assistant(text))
         for call in self.calls:
             outcome = self.outcomes.get(call.id)
             if outcome is not None:
@@ -107,6 +112,8 @@ class Exchange:
 def with_distinct_ids(message: republic.Message) -> republic.Message:
     """An answer whose tool calls each have an id of their own: a second one with the same id gets a new one."""
     calls = message.tool_calls
+    if not calls or (len(calls) == 1 and calls[0].id):
+        return message
     if all(call.id for call in calls) and len({call.id for call in calls}) == len(calls):
         return message
     seen: set[str] = set()

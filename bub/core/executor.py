@@ -145,8 +145,8 @@ class ToolExecutor:
         call = ToolCall(run_id, name, arguments, context, tool_call_id, call_id, step)
         event = await self._events.emit(ToolCallStarted(state=around.state, call=call))
         call = _taken_call(event, call)
-        if call.arguments is not arguments and tool is not None:
-            problem = None  # new arguments: what was wrong with the old ones is over
+        if problem is not None and tool is not None and call.arguments != arguments:
+            problem = None  # other arguments: what was wrong with those that came is over
         result = ToolCallResult(run_id, name, call.arguments, None, None, 0, tool_call_id, call_id, step)
         started = perf_counter_ns()
         decision = event.decision

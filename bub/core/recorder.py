@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from bub.bus import EventBus
@@ -15,8 +14,8 @@ from bub.core.events import (
     StepFinished,
     StepStarted,
 )
-from bub.messages import message_to_dict, republic, to_builtins
-from bub.tape.entry import ERROR, MESSAGE, SYSTEM, TOOL_CALL, TOOL_RESULT, TapeEntry
+from bub.messages import to_builtins
+from bub.tape.entry import ERROR, TapeEntry
 
 
 class TapeRecorder:
@@ -71,33 +70,9 @@ class TapeRecorder:
         meta: dict[str, Any] = {"run_id": event.run_id, "step": event.step}
         if event.outcome != "complete":
             meta["outcome"] = event.outcome
-        entries = exchange_entries(event.messages, meta)
+        errors: list[TapeEntry] = []
         if event.error is not None:
             facts = {"kind": type(event.error).__qualname__, "message": str(event.error)}
-            entries.append(TapeEntry.new(ERROR, facts, **meta))
-        if entries:
-            await event.tape.append(*entries)
-
-
-def exchange_entries(messages: Sequence[republic.Message], meta: dict[str, Any]) -> list[TapeEntry]:
-    """The entries of an exchange: each message, and the calls and the results of tools in one entry each."""
-    entries: list[TapeEntry] = []
-    results: list[dict[str, Any]] = []
-    for message in messages:
-        data = message_to_dict(message)
-        if message.role == "tool" and message.tool_call is not None:
-            content = data.get("content", "")
-            result = {"tool_call_id": message.tool_call.id, "content": content}
-            results.append({**result, "is_error": True} if message.is_error else result)
-            continue
-        if message.role == "system":
-            entries.append(TapeEntry(0, SYSTEM, {"content": data.get("content", "")}, meta))
-            continue
-        calls = data.pop("tool_calls", None)
-        if calls is None or "content" in data:
-            entries.append(TapeEntry(0, MESSAGE, data, meta))
-        if calls is not None:
-            entries.append(TapeEntry(0, TOOL_CALL, {"calls": calls}, meta))
-    if results:
-        entries.append(TapeEntry(0, TOOL_RESULT, {"results": results}, meta))
-    return entries
+            errors.append(TapeEntry.new(ERROR, facts, **meta))
+        if event.messages or errors:
+            await event.tape.append_messages(event.messages, *errors, **meta)

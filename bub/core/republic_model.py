@@ -13,7 +13,8 @@ from typing_extensions import TypeIs
 
 from bub.core.republic_errors import ASK, READ, as_model_error
 from bub.errors import ConfigError, ModelError
-from bub.messages import LazyModule, republic
+from bub.lazy import LazyModule
+from bub.messages import republic
 from bub.model import AnswerCompleted, ModelClient, ModelEvent
 from bub.nearness import did_you_mean
 from bub.streaming import ReasoningDelta, TextDelta, Usage, UsageReported

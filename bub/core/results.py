@@ -62,6 +62,8 @@ def result_text(result: object, /) -> str:
         return f"[{result.kind}: {result.media_type}]"
     if _is_text_part(result):
         return _text(result.text)
+    if type(result) is int:  # as frequent as text
+        return str(result)
     try:
         return _text(json.dumps(to_builtins(result, default=_described), ensure_ascii=False))
     except ContentError:  # it holds itself, or is too deep

@@ -8,11 +8,10 @@ from typing import Any, Final
 
 from bub.core.events import MessagesPending, RunFinished, RunStarted, RunStatus, StepFinished, StepStarted, StepStatus
 from bub.core.exchange import Exchange
-from bub.core.recorder import exchange_entries
 from bub.core.run_stream import RunEnded
 from bub.core.step import RunParts, Step
 from bub.errors import BubError, ModelError
-from bub.messages import republic
+from bub.messages import message_to_dict, republic
 from bub.prompt import UserContent
 from bub.streaming import StepEnded, StreamFailed, StreamState, Usage
 from bub.tape.entry import MESSAGE
@@ -205,10 +204,10 @@ class Run:
         tape, prompt = self._parts.tape, self._prompt
         if self._complete or prompt is None:
             return
-        kept = exchange_entries([republic.user(*prompt)], {"run_id": self._parts.run_id})
-        found = await tape.query(kinds=(MESSAGE,), run_id=self._parts.run_id)
-        if not any(entry.payload == kept[0].payload for entry in found):
-            await tape.append(*kept)
+        message, run_id = republic.user(*prompt), self._parts.run_id
+        found = await tape.query(kinds=(MESSAGE,), run_id=run_id)
+        if not any(entry.payload == message_to_dict(message) for entry in found):
+            await tape.append_messages([message], run_id=run_id)
 
     async def _emit_finished(self, error: BaseException | None, started_ns: int) -> None:
         """Say that the run is over."""

@@ -42,7 +42,6 @@ class RunStream:
     Attributes:
         error: What went wrong so far.
         usage: The sum of what was reported so far.
-        under_way: What is cancelled when the run is ended; None between two works.
 
     Concurrency:
         One reader at a time. `aclose` may come from any task, twice, during another task's `__anext__`, and before the
@@ -53,7 +52,7 @@ class RunStream:
     def __init__(self) -> None:
         self.error: BubError | None = None
         self.usage: Usage | None = None
-        self.under_way: anyio.CancelScope | None = None
+        self._work: Final = Work(self)
         self._ending = False
         self._events: Final[deque[StreamEvent]] = deque()
         self._readable: Signal | None = None
@@ -185,7 +184,8 @@ class RunStream:
                 self._life = life
                 if self._ending:
                     self._limit()
-                await producer()
+                with anyio.CancelScope() as self._work.scope:
+                    await producer()
             if life.cancelled_caught:
                 logger.warning("run.ending_cut", extra={"grace": ENDING_GRACE})
         except RunEnded:
@@ -210,8 +210,11 @@ class RunStream:
         return self.error
 
     def work(self) -> Work:
-        """A block that is cancelled when the run is ended; it then raises `RunEnded`."""
-        return Work(self)
+        """A block that is cancelled when the run is ended; it then raises `RunEnded`.
+
+        One at a time. What has to happen after it goes through `finish`.
+        """
+        return self._work
 
     def is_ending(self) -> bool:
         """Whether nothing new may start."""
@@ -221,8 +224,7 @@ class RunStream:
         """Let nothing new start, cancel the work under way, and bound the time of what has to happen at the end."""
         if not self._ending:
             self._ending = True
-            if self.under_way is not None:
-                self.under_way.cancel()
+            self._work.end()
             self._limit()
 
     async def watch(self) -> None:
@@ -265,27 +267,37 @@ class RunStream:
 
 
 class Work:
-    """See `RunStream.work`."""
+    """See `RunStream.work`.
 
-    __slots__ = ("_scope", "_stream")
+    Attributes:
+        scope: What is cancelled; the whole run is inside, as a scope for each step would cost more than a tool call.
+    """
+
+    __slots__ = ("_stream", "_under_way", "scope")
 
     def __init__(self, stream: RunStream) -> None:
         self._stream: Final = stream
-        self._scope: Final = anyio.CancelScope()
+        self._under_way = False
+        self.scope: anyio.CancelScope | None = None
+
+    def end(self) -> None:
+        """Cancel the block, when one is under way."""
+        if self._under_way and self.scope is not None:
+            self.scope.cancel()
 
     def __enter__(self) -> None:
-        self._stream.under_way = self._scope
-        self._scope.__enter__()
         if self._stream.is_ending():
-            self._scope.cancel()
+            raise RunEnded
+        self._under_way = True
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stream.under_way = None
-        swallowed = self._scope.__exit__(kind, error, trace)
-        if error is not None and swallowed:
-            raise RunEnded from None
-        if isinstance(error, Exception) and self._stream.is_ending():  # it comes of the end, and nobody waits for it
+        self._under_way = False
+        if error is None or not self._stream.is_ending():
+            return
+        if isinstance(error, Exception):  # it comes of the end, and nobody waits for it
             logger.warning("run.ending_failed", exc_info=error)
+            raise RunEnded from None
+        if isinstance(error, anyio.get_cancelled_exc_class()):
             raise RunEnded from None

@@ -158,10 +158,10 @@ class Step:
             system = await parts.system_prompt.render(
                 PromptContext(tape=tape, tools=offer.tools, prompt=prompt, model=parts.spec, state=self._state)
             )
-        messages = await tape.read_messages()
-        if system != (await tape.newest_system() or ""):
+        messages, recorded, anchor = await tape.read()
+        if system != (recorded or ""):
             exchange.system = system
-        handed = anchor_section(await tape.newest_anchor())
+        handed = anchor_section(anchor)
         text = f"{system}\n\n{handed}" if system and handed else system or handed
         if text:
             messages.insert(0, republic.system(text))
@@ -212,7 +212,7 @@ class Step:
             async for event in events:
                 match event:
                     case TextDelta(text):
-                        exchange.text += text
+                        exchange.pieces.append(text)
                         await stream.put(event)
                     case ReasoningDelta():
                         await stream.put(event)

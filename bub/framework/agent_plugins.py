@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import Final, TypedDict
+from contextvars import ContextVar
+from types import MappingProxyType
+from typing import Final
 from weakref import WeakKeyDictionary, WeakSet
+
+from typing_extensions import TypedDict
 
 from bub.channels.steering import SteeringInbox
 from bub.core.agent import Agent
 from bub.core.events import MessagesPending, RunFinished, StepFinished
 from bub.core.system_prompt import PromptContext
+from bub.core.tools import Tool, model_name
 from bub.envelope import Envelope
 from bub.framework.framework import BubFramework
 from bub.hooks.interception import PluginAgentHooks
@@ -20,8 +26,10 @@ from bub.tape.sidecar import TapeSidecar
 from bub.tape.store import AsyncTapeStore, TapeStore
 from bub.turn import SESSION_ID, TurnState
 
+logger: Final = logging.getLogger("bub.framework")
 
-class AgentComponents(TypedDict, total=False):
+
+class AgentComponents(TypedDict, total=False, closed=True):
     """What plugins provide for the making of an agent: `Agent(model=..., **plugins.components())`."""
 
     store: TapeStore | AsyncTapeStore
@@ -30,6 +38,11 @@ class AgentComponents(TypedDict, total=False):
 
 
 _attached: WeakKeyDictionary[Agent, WeakSet[BubFramework]] = WeakKeyDictionary()
+
+_steered: ContextVar[Mapping[tuple[BubFramework, str], str]] = ContextVar(
+    "bub_steered_runs", default=MappingProxyType({})
+)
+"""The run that gets the steering messages of each session, in the task of the run and in those that it starts."""
 
 
 class AgentPlugins:
@@ -40,10 +53,11 @@ class AgentPlugins:
 
     Args:
         framework: A framework; its owner may run turns on it as well.
-        plugins: Plugins to register.
+        plugins: Plugins to register. To give them names, register them on a framework instead.
 
     Raises:
-        HookValidationError: A plugin breaks a rule of the hooks.
+        HookValidationError: A plugin breaks a rule of the hooks; none of them is registered then.
+        PluginNameError: Two plugins have one name, as two objects of one class do. (A `ValueError`.)
 
     Example:
         ::
@@ -59,9 +73,7 @@ class AgentPlugins:
         self.framework: Final = BubFramework() if framework is None else framework
         if framework is None and plugins is None:
             self.framework.load_hooks()
-        for plugin in plugins or ():
-            self.framework.register(plugin)
-        self._hooks: Final = PluginAgentHooks(self.framework.runtime)
+        _register_all(self.framework, plugins or ())
         self._steering: Final = _Steering(self.framework)
 
     def running(self) -> AbstractAsyncContextManager[AsyncExitStack]:
@@ -79,28 +91,34 @@ class AgentPlugins:
     def attach(self, agent: Agent, *, tools: bool = True) -> Agent:
         """Let the plugins take part in all runs of an agent; a second time changes nothing.
 
-        They get the interception hooks, `continue_prompt` and `system_prompt`; steering messages reach the run.
+        They get the interception hooks, `continue_prompt` and `system_prompt`; steering messages reach the run. An
+        agent that runs inside a tool of another run of the session leaves them to that run.
+
+        A plugin that is unregistered takes part no more, but its tools stay with the agent; see `Agent.tools`.
 
         Args:
             agent: The agent.
-            tools: Whether the agent gets the tools of `provide_tools`; one of a name that it has already is left out.
+            tools: Whether the agent gets the tools of `provide_tools`. One that a model could not tell from a tool that
+                is there already is left out, and logged as `hook.duplicate_name`.
 
         Returns:
             The agent.
+
+        Raises:
+            HookTypeError: `provide_tools` gave something else than tools; nothing is attached then. (A `TypeError`.)
         """
         attached = _attached.setdefault(agent, WeakSet())
         if self.framework in attached:
             return agent
+        provided = self.framework.collect_tools() if tools else []
         attached.add(self.framework)
-        self._hooks.subscribe(agent.events)
+        # one for each agent: it keeps the buses that it knows, and agents come and go
+        PluginAgentHooks(self.framework.runtime).subscribe(agent.events)
         agent.events.on(StepFinished, self._on_step_finished)
         agent.events.on(MessagesPending, self._steering.on_messages_pending)
         agent.events.on(RunFinished, self._steering.on_run_finished)
         agent.system_prompt.add(self._system_prompt)
-        if tools:
-            for tool in self.framework.collect_tools():
-                if tool.name not in agent.tools:
-                    agent.add_tool(tool)
+        _add_tools(agent, provided)
         return agent
 
     async def build_state(
@@ -128,6 +146,31 @@ class AgentPlugins:
         return await self.framework.get_system_prompt(list(context.prompt or ()), context.state)
 
 
+def _register_all(framework: BubFramework, plugins: Iterable[object]) -> None:
+    """Register all plugins or none."""
+    names: list[str] = []
+    try:
+        for plugin in plugins:
+            names.append(framework.register(plugin))  # noqa: PERF401 - what was registered before an error counts
+    except BaseException:
+        for name in reversed(names):
+            framework.unregister(name)
+        raise
+
+
+def _add_tools(agent: Agent, provided: Iterable[Tool]) -> None:
+    """Offer the tools whose name is free, as a model sees it."""
+    taken = {model_name(name): name for name in agent.tools}
+    for tool in provided:
+        name = model_name(tool.name)
+        if name not in taken:
+            taken[name] = tool.name
+            agent.add_tool(tool)
+            continue
+        facts = {"tool": tool.name, "kept": taken[name], "agent": agent.name}
+        logger.warning("hook.duplicate_name provide_tools: %r is left out for %r", tool.name, taken[name], extra=facts)
+
+
 class _Steering:
     """Brings steering messages to the runs of their session, and those that reach no model back to the inbox."""
 
@@ -137,17 +180,30 @@ class _Steering:
 
     async def on_messages_pending(self, event: MessagesPending) -> None:
         inbox = self._framework.get_steering_inbox()
-        if inbox is None or SESSION_ID.get(event.state) is None:
+        session = SESSION_ID.get(event.state)
+        if inbox is None or session is None or not self._is_steered(session, event.run_id):
             return
         for envelope in await inbox.take(event.state):
             content: list[UserContent] = [envelope.content]
             event.messages.append(content)
             self._taken.setdefault(event.run_id, []).append((content, envelope))
 
+    def _is_steered(self, session: str, run_id: str) -> bool:
+        """Whether a run gets the messages of its session, and is not one inside a tool of the run that does."""
+        known, key = _steered.get(), (self._framework, session)
+        if key not in known:
+            _steered.set({**known, key: run_id})
+        return known.get(key, run_id) == run_id
+
     async def on_run_finished(self, event: RunFinished) -> None:
         taken = self._taken.pop(event.run_id, [])
         lost = {id(content) for content in event.undelivered}
         back = [envelope for content, envelope in taken if id(content) in lost]
+        if not back:
+            return
         inbox: SteeringInbox | None = self._framework.get_steering_inbox()
-        if back and inbox is not None:
-            await inbox.give_back(back, event.state)
+        if inbox is None:  # the run has outlived `running()`
+            facts = {"run_id": event.run_id, "session_id": SESSION_ID.get(event.state), "messages": back}
+            logger.warning("steering.dropped", extra=facts)
+            return
+        await inbox.give_back(back, event.state)

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 from bub.framework.checks import is_awaitable
 from bub.framework.failure_line import failure_line
 from bub.hooks.declaration import Implementation
+from bub.hooks.dispatch import table_of
 from bub.hooks.failures import HookFailures
 from bub.hooks.specs import BubHookSpecs
 from bub.hooks.unrolled import caller
-from bub.messages import LazyModule
+from bub.lazy import LazyModule
 
 if TYPE_CHECKING:
     import typer
@@ -28,10 +29,14 @@ else:
 logger: Final = logging.getLogger("bub.framework")
 
 
-def cli_app(hooks: BubHookSpecs) -> typer.Typer:
+def cli_app(hooks: BubHookSpecs, *, build: bool) -> typer.Typer:
     """The root application with the commands of all plugins by name; of one name the first that is called counts.
 
     A plugin that cannot add its commands has none, and the others go on: `bub hooks` is there to find out why.
+
+    Args:
+        hooks: Where the plugins are bound.
+        build: Whether commands that typer cannot build count as well as such that cannot be added.
     """
     app = typer.Typer(
         name="bub",
@@ -44,8 +49,8 @@ def cli_app(hooks: BubHookSpecs) -> typer.Typer:
     )
     commands: dict[str, CommandInfo] = {}
     groups: dict[str, TyperInfo] = {}
-    for implementation in hooks.bound("register_cli_commands"):
-        for name, added in _added(app, implementation):
+    for implementation in table_of(hooks).bound("register_cli_commands"):
+        for name, added in _added(app, implementation, build=build):
             if name in commands or name in groups:
                 continue
             if isinstance(added, typer.models.CommandInfo):
@@ -57,7 +62,9 @@ def cli_app(hooks: BubHookSpecs) -> typer.Typer:
     return app
 
 
-def _added(app: typer.Typer, implementation: Implementation) -> list[tuple[str, CommandInfo | TyperInfo]]:
+def _added(
+    app: typer.Typer, implementation: Implementation, *, build: bool
+) -> list[tuple[str, CommandInfo | TyperInfo]]:
     """What the application has by name after one implementation; as before when that fails."""
     before = (list(app.registered_commands), list(app.registered_groups), app.registered_callback)
     is_async = bool(implementation.skipped)
@@ -69,6 +76,8 @@ def _added(app: typer.Typer, implementation: Implementation) -> list[tuple[str, 
             if inspect.iscoroutine(result):
                 result.close()
         if not is_async:
+            if build:
+                typer_main.get_command(app)
             return list(_named(app))
         HookFailures().async_not_supported(implementation)
     except (Exception, SystemExit) as error:  # a plugin does not end the program

@@ -14,7 +14,7 @@ from bub.errors import HookTypeError
 from bub.framework.checks import is_awaitable, is_mapping, is_sequence
 from bub.hooks.declaration import Implementation
 from bub.hooks.failures import HookFailures
-from bub.hooks.runtime import HookRuntime
+from bub.hooks.named import NamedCalls
 from bub.hooks.specs import BubHookSpecs
 from bub.hooks.unrolled import caller
 from bub.model import ModelChoice, ModelOptions
@@ -31,31 +31,31 @@ T = TypeVar("T")
 class Collector:
     """Asks the plugins of one framework, and merges what they answer."""
 
-    def __init__(self, hooks: BubHookSpecs, runtime: HookRuntime, failures: HookFailures) -> None:
+    def __init__(self, hooks: BubHookSpecs, calls: NamedCalls, failures: HookFailures) -> None:
         self._hooks: Final = hooks
-        self._runtime: Final = runtime
+        self._calls: Final = calls
         self._failures: Final = failures
 
     def tools(self) -> list[Tool]:
         """All tools; of one name the one of the highest priority."""
-        found = self._runtime.named_all(self._hooks.provide_tools)()
+        found = self._calls.all(self._hooks.provide_tools)()
         return list(_by_name("provide_tools", _each("provide_tools", found, _is_tool, "a list of tools")).values())
 
     def channels(self, message_handler: MessageHandler) -> dict[str, Channel]:
         """All channels by name; of one name the one of the highest priority."""
-        found = self._runtime.named_all(self._hooks.provide_channels)(message_handler=message_handler)
+        found = self._calls.all(self._hooks.provide_channels)(message_handler=message_handler)
         return _by_name("provide_channels", _each("provide_channels", found, _is_channel, "a list of channels"))
 
     def tape_sidecars(self) -> tuple[TapeSidecar, ...]:
         """All sidecars; of one name the one of the highest priority."""
-        found = self._runtime.named_all(self._hooks.provide_tape_sidecar)()
+        found = self._calls.all(self._hooks.provide_tape_sidecar)()
         single = ((plugin, None if value is None else [value]) for plugin, value in found)
         provided = _each("provide_tape_sidecar", single, _is_sidecar, "a TapeSidecar")
         return tuple(_by_name("provide_tape_sidecar", provided).values())
 
     def tape_context(self) -> TapeContext:
         """The context that says which part of a tape a model reads."""
-        found = self._runtime.named_first(self._hooks.build_tape_context)()
+        found = self._calls.first(self._hooks.build_tape_context)()
         if found is None:
             return TapeContext()
         plugin, context = found
@@ -65,7 +65,7 @@ class Collector:
 
     async def model_options(self, session_id: str, workspace: Path | None) -> ModelOptions:
         """Models of all plugins, each id once, and the first current model."""
-        call = self._runtime.named_all(self._hooks.provide_model_options)
+        call = self._calls.all(self._hooks.provide_model_options)
         models: dict[str, ModelChoice] = {}
         current: str | None = None
         for plugin, options in await call(session_id=session_id, workspace=workspace):
@@ -80,7 +80,7 @@ class Collector:
 
     async def system_prompt(self, prompt: LegacyPrompt, state: TurnState) -> str:
         """The sections of all plugins, lower priority first, joined by blank lines."""
-        call = self._runtime.named_all(self._hooks.system_prompt)
+        call = self._calls.all(self._hooks.system_prompt)
         sections: list[str] = []
         for plugin, section in await call(prompt=prompt, state=state):
             if section is None:

@@ -1,7 +1,7 @@
 """`BubFramework`: plugins, hooks, turns and resources of one application."""
 
 import logging
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Awaitable, Callable, Collection, Mapping, Set
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from types import MappingProxyType
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs
 
-from bub.application import ApplicationEvent
-from bub.bus import EventBus
+from bub.application import ApplicationBus
 from bub.channels.admission import AdmitDecision, TurnSnapshot
 from bub.channels.channel import Channel, ChannelRouter, MessageHandler
 from bub.channels.steering import SteeringInbox
@@ -23,8 +22,10 @@ from bub.framework.collect import Collector
 from bub.framework.pipeline import Pipeline
 from bub.framework.report import HookReport, hook_report
 from bub.framework.resources import Resources
+from bub.hooks.dispatch import table_of
 from bub.hooks.failures import HookFailures, error_text
 from bub.hooks.loading import Candidate, PluginStatus, candidates, chosen, load_plugin, stands_for, status_of
+from bub.hooks.named import NamedCalls
 from bub.hooks.registry import HookRegistry, plugin_name
 from bub.hooks.runtime import HookRuntime
 from bub.hooks.specs import BubHookSpecs
@@ -40,11 +41,6 @@ if TYPE_CHECKING:
     import typer
 
 logger: Final = logging.getLogger("bub.framework")
-
-_WHILE_RUNNING: Final[Mapping[str, str]] = dict.fromkeys(
-    ("provide_lifespan", "provide_tape_store", "provide_steering_inbox"),
-    "Such resources are acquired when running() is entered. Register the plugin before.",
-)
 
 
 class BubFramework:
@@ -89,13 +85,15 @@ class BubFramework:
         failures = HookFailures(strict=strict_hooks)
         self.hooks: Final = BubHookSpecs(failures)
         self.runtime: Final = HookRuntime(self.hooks, failures)
-        self.events: Final = EventBus[ApplicationEvent]()
+        self.events: Final = ApplicationBus()
+        self._calls: Final = NamedCalls(self.hooks)
         self._registry: Final = HookRegistry(self.hooks, failures)
-        self._resources: Final = Resources(self.hooks, self.runtime)
-        self._collector: Final = Collector(self.hooks, self.runtime, failures)
+        self._resources: Final = Resources(self.hooks, self._calls)
+        self._collector: Final = Collector(self.hooks, self._calls, failures)
         self._pipeline: Final = Pipeline(
             self.hooks,
             self.runtime,
+            self._calls,
             self._registry,
             self._resources,
             workspace=Path.cwd() if workspace is None else Path(workspace).resolve(),
@@ -132,7 +130,7 @@ class BubFramework:
         Concurrency:
             May be called from several threads at once, as `unregister` may.
         """
-        registration = self._registry.register(plugin, name=name, refused=self._refused())
+        registration = self._registry.register(plugin, name=name, refused=self._resources.refused)
         known = self._statuses.get(registration.name)
         if known is not None and known.state == "failed":
             self._displace(known)
@@ -202,7 +200,7 @@ class BubFramework:
         before = set(self._registry.registrations)
         try:
             plugin = load_plugin(candidate, self)
-            registration = self._registry.register(plugin, name=candidate.name, refused=self._refused())
+            registration = self._registry.register(plugin, name=candidate.name, refused=self._resources.refused)
         except BaseException as error:
             for name in self._new_since(before):  # what its constructor registered
                 self.unregister(name)
@@ -221,9 +219,6 @@ class BubFramework:
 
     def _new_since(self, before: Set[str]) -> list[str]:
         return [name for name in self._registry.registrations if name not in before]
-
-    def _refused(self) -> Mapping[str, str] | None:
-        return _WHILE_RUNNING if self._resources.running else None
 
     @property
     def plugin_status(self) -> Mapping[str, PluginStatus]:
@@ -292,9 +287,7 @@ class BubFramework:
         message waits its turn: `follow_up`.
         """
         try:
-            found = await self.runtime.named_first(self.hooks.admit_message)(
-                session_id=session_id, message=message, turn=turn
-            )
+            found = await self._calls.first(self.hooks.admit_message)(session_id=session_id, message=message, turn=turn)
             if found is None:
                 return None
             plugin, decision = found
@@ -314,14 +307,25 @@ class BubFramework:
     def running(self) -> AbstractAsyncContextManager[AsyncExitStack]:
         """Hold the application's resources: lifespans, then the tape store, then the steering inbox.
 
-        They are released in reverse, the sessions' environments before them; also when one of them raises. The stack
-        takes further resources of the host, which are released first.
+        They are released in reverse, also when one of them raises. Before them come, in this order, what the host put
+        on the stack, what `before_release` was given, and the sessions' environments.
 
         Raises:
             RuntimeError: It is entered already.
             HookTypeError: A plugin gave something else than its hook takes.
         """
         return self._resources.run()
+
+    def before_release(self, callback: Callable[[], Awaitable[object]]) -> None:
+        """Have work end, such as runs that outlive their turn, before the resources that it uses are released.
+
+        For a plugin, in its lifespan or later; the callback given last is awaited first. Once the application is being
+        cancelled it has 5 seconds.
+
+        Raises:
+            RuntimeError: `running()` is not entered.
+        """
+        self._resources.before_release(callback)
 
     def get_tape_store(self) -> TapeStore | AsyncTapeStore | None:
         """The tape store; None outside `running()`."""
@@ -371,7 +375,7 @@ class BubFramework:
             ValueError: There is no such plugin.
             HookTypeError: A plugin proposed something that is no mapping.
         """
-        implementations = self.hooks.bound("onboard_config")
+        implementations = table_of(self.hooks).bound("onboard_config")
         if plugin_name is not None:
             known = self._registry.registrations
             if plugin_name not in known:
@@ -382,9 +386,12 @@ class BubFramework:
             implementations = tuple(i for i in implementations if i.plugin == plugin_name)
         return self._collector.onboard_config(implementations, self.config)
 
-    def create_cli_app(self) -> "typer.Typer":
+    def create_cli_app(self, *, build: bool = False) -> "typer.Typer":
         """The command line application, with the commands of all plugins; needs the extra `app`.
 
         Of two commands of one name the one of the higher priority counts.
+
+        Args:
+            build: Leave out the plugins whose commands typer cannot build, too; it takes longer.
         """
-        return cli_app(self.hooks)
+        return cli_app(self.hooks, build=build)

@@ -8,14 +8,19 @@ import types
 from collections.abc import AsyncGenerator, Generator
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-import anyio
-import anyio.lowlevel
 from typing_extensions import TypeIs
 
 from bub.errors import HookTypeError
 from bub.framework.shield import CLOSE_GRACE
+from bub.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import anyio
+    import anyio.lowlevel
+else:  # a command line that only shows its help needs none of it
+    anyio = LazyModule("anyio")
 
 logger: Final = logging.getLogger("bub.framework")
 

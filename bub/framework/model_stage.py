@@ -3,9 +3,8 @@
 import inspect
 import logging
 from collections.abc import AsyncIterable, AsyncIterator, Sequence
-from typing import Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
-import anyio
 import msgspec
 from typing_extensions import TypeIs, override
 
@@ -16,9 +15,15 @@ from bub.framework.checks import is_awaitable
 from bub.framework.plan import ModelCall
 from bub.framework.shield import CLOSE_GRACE, closed_after
 from bub.hooks.runtime import HookRuntime
+from bub.lazy import LazyModule
 from bub.prompt import LegacyPrompt
 from bub.streaming import EventStream, StreamEvent, StreamFailed, TextDelta, text_stream
 from bub.turn import NO_MODEL_REPLY, Stage, TurnState
+
+if TYPE_CHECKING:
+    import anyio
+else:  # a command line that only shows its help needs none of it
+    anyio = LazyModule("anyio")
 
 logger: Final = logging.getLogger("bub.framework")
 

@@ -16,6 +16,7 @@ from bub.framework.resources import Resources, UsedEnvironment
 from bub.framework.shield import CLOSE_GRACE, attach, closed_after, shielded, was_own_cancellation
 from bub.hooks.dispatch import Begun
 from bub.hooks.failures import collect, raise_collected
+from bub.hooks.named import NamedCalls
 from bub.hooks.registry import HookRegistry
 from bub.hooks.runtime import HookRuntime
 from bub.hooks.specs import BubHookSpecs
@@ -36,6 +37,7 @@ class Pipeline:
         self,
         hooks: BubHookSpecs,
         runtime: HookRuntime,
+        calls: NamedCalls,
         registry: HookRegistry,
         resources: Resources,
         *,
@@ -46,10 +48,10 @@ class Pipeline:
         self._runtime: Final = runtime
         self._registry: Final = registry
         self._resources: Final = resources
-        self._resolve: Final = runtime.named_first(hooks.resolve_session)
-        self._build: Final = runtime.named_first(hooks.build_prompt)
-        self._render: Final = runtime.named_all(hooks.render_outbound)
-        self._save: Final = runtime.at_once(hooks.save_state)
+        self._resolve: Final = calls.first(hooks.resolve_session)
+        self._build: Final = calls.first(hooks.build_prompt)
+        self._render: Final = calls.all(hooks.render_outbound)
+        self._save: Final = calls.at_once(hooks.save_state)
         self._save_grace: Final = save_grace
         self._plan: Plan = made_plan(hooks, registry)
         registry.watch(self._replan)
@@ -93,7 +95,14 @@ class Pipeline:
             if self._plan.builds:
                 prompt = await self._build_prompt(turn)
                 asked = to_legacy_prompt(prompt)
-            await self._run_model(turn, asked)
+            try:
+                calls = self._plan.stream_calls if turn.streamed else self._plan.text_calls
+                await run_model_stage(turn, calls, asked, self._runtime, self.router)
+            except BaseException as error:
+                await self._save_after(turn, error)
+                raise
+            if self._plan.saves and (rest := self._save_state(turn, ending=False)) is not None:
+                await rest
             outbounds = (await self._render_outbound(turn) if self._plan.renders else None) or [_reply(turn)]
             if self._plan.dispatches:
                 await self._dispatch(outbounds)
@@ -144,10 +153,11 @@ class Pipeline:
             elif isinstance(one, Mapping):
                 state.update(one)  # pyright: ignore[reportUnknownArgumentType]  # it takes the dict's own types
         chosen = state[WORKSPACE.name]
-        if isinstance(chosen, str):
-            WORKSPACE.set(state, Path(chosen))
-        elif not isinstance(chosen, Path):
-            WORKSPACE.require(state)  # says what is wrong with it
+        if chosen is not self.workspace:
+            if isinstance(chosen, str):
+                WORKSPACE.set(state, Path(chosen))
+            elif not isinstance(chosen, Path):
+                WORKSPACE.require(state)  # says what is wrong with it
         state[SESSION_ID.name] = session_id
         return state
 
@@ -172,22 +182,14 @@ class Pipeline:
             error.add_note(f"build_prompt of plugin {plugin!r}")
             raise
 
-    async def _run_model(self, turn: Turn, prompt: LegacyPrompt) -> None:
-        """The model stage, and `save_state` whatever becomes of it."""
-        calls = self._plan.stream_calls if turn.streamed else self._plan.text_calls
+    async def _save_after(self, turn: Turn, error: BaseException) -> None:
+        """Call `save_state` although the model stage raised; what it raises becomes a note of that."""
         try:
-            await run_model_stage(turn, calls, prompt, self._runtime, self.router)
-        except BaseException as error:
-            try:
-                rest = self._save_state(turn, ending=not isinstance(error, Exception)) if self._plan.saves else None
-                if rest is not None:
-                    await rest
-            except Exception as failed:
-                attach(error, failed, "save_state")
-            raise
-        rest = self._save_state(turn, ending=False) if self._plan.saves else None
-        if rest is not None:
-            await rest
+            rest = self._save_state(turn, ending=not isinstance(error, Exception)) if self._plan.saves else None
+            if rest is not None:
+                await rest
+        except Exception as failed:
+            attach(error, failed, "save_state")
 
     def _save_state(self, turn: Turn, *, ending: bool) -> Coroutine[Any, Any, None] | None:
         """Call `save_state`; what is left to be awaited, shielded from cancellation, when an implementation waits.

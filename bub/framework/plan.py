@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from bub.hooks.declaration import Implementation
+from bub.hooks.dispatch import table_of
 from bub.hooks.registry import HookRegistry
 from bub.hooks.specs import BubHookSpecs
 from bub.hooks.unrolled import caller
@@ -51,13 +52,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 def made_plan(hooks: BubHookSpecs, registry: HookRegistry) -> Plan:
     """The plan for the plugins as they are now."""
     group = registry.group(MODEL_STAGE)
+    bound = table_of(hooks).bound
     return Plan(
-        resolves=bool(hooks.bound("resolve_session")),
-        builds=bool(hooks.bound("build_prompt")),
-        has_environment=bool(hooks.bound("provide_environment")),
-        saves=bool(hooks.bound("save_state")),
-        renders=bool(hooks.bound("render_outbound")),
-        dispatches=bool(hooks.bound("dispatch_outbound")),
+        resolves=bool(bound("resolve_session")),
+        builds=bool(bound("build_prompt")),
+        has_environment=bool(bound("provide_environment")),
+        saves=bool(bound("save_state")),
+        renders=bool(bound("render_outbound")),
+        dispatches=bool(bound("dispatch_outbound")),
         text_calls=_calls(group, wanted="run_model"),
         stream_calls=_calls(group, wanted="run_model_stream"),
     )

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from bub.hooks.declaration import HookSpec, Implementation
+from bub.hooks.dispatch import HookTable, table_of
 from bub.hooks.loading import PluginStatus
 from bub.hooks.order import ordered
 from bub.hooks.specs import BubHookSpecs
@@ -71,12 +72,13 @@ class HookReport(msgspec.Struct, frozen=True, kw_only=True):
 
 def hook_report(hooks: BubHookSpecs, statuses: Mapping[str, PluginStatus]) -> list[HookReport]:
     """Every hook with its implementations in call order."""
-    return [_hook(spec, hooks, statuses) for spec in hooks.declared.values()]
+    table = table_of(hooks)
+    return [_hook(spec, table, statuses) for spec in table.specs.values()]
 
 
-def _hook(spec: HookSpec, hooks: BubHookSpecs, statuses: Mapping[str, PluginStatus]) -> HookReport:
-    group = [name for name, other in hooks.declared.items() if other.group == spec.group]
-    called = [item for name in group for item in hooks.bound(name) if not item.skipped]
+def _hook(spec: HookSpec, table: HookTable, statuses: Mapping[str, PluginStatus]) -> HookReport:
+    group = [name for name, other in table.specs.items() if other.group == spec.group]
+    called = [item for name in group for item in table.bound(name) if not item.skipped]
     positions = {item.serial: position for position, item in enumerate(ordered(spec.group, called), 1)}
     return HookReport(
         name=spec.name,
@@ -87,7 +89,7 @@ def _hook(spec: HookSpec, hooks: BubHookSpecs, statuses: Mapping[str, PluginStat
         signature=_method(spec),
         doc=inspect.cleandoc(spec.protocol.__doc__ or ""),
         implementations=[
-            _implementation(item, positions.get(item.serial), statuses) for item in hooks.bound(spec.name)
+            _implementation(item, positions.get(item.serial), statuses) for item in table.bound(spec.name)
         ],
     )
 

@@ -1,25 +1,37 @@
 """What a framework holds while it runs: lifespans, the tape store, the steering inbox, the sessions' environments."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
-import anyio
 from typing_extensions import TypeIs
 
 from bub.channels.steering import SteeringInbox, is_steering_inbox
 from bub.environment import Environment, is_environment
 from bub.errors import HookTypeError
 from bub.framework.generators import EnteredGenerator, is_generator
-from bub.framework.shield import CLOSE_GRACE, shielded
+from bub.framework.shield import CLOSE_GRACE, attach, shielded
 from bub.hooks.failures import collect, raise_collected
-from bub.hooks.runtime import HookRuntime
+from bub.hooks.named import NamedCalls
 from bub.hooks.specs import BubHookSpecs
+from bub.lazy import LazyModule
 from bub.tape.store import AsyncTapeStore, TapeStore
 
+if TYPE_CHECKING:
+    import anyio
+else:  # a command line that only shows its help needs none of it
+    anyio = LazyModule("anyio")
+
 T = TypeVar("T")
+
+_Call: TypeAlias = Callable[[], Awaitable[object]]
+
+_WHILE_RUNNING: Final[Mapping[str, str]] = dict.fromkeys(
+    ("provide_lifespan", "provide_tape_store", "provide_steering_inbox"),
+    "Such resources are acquired when running() is entered. Register the plugin before.",
+)
 
 
 class Resources:
@@ -31,18 +43,26 @@ class Resources:
         steering_inbox: The inbox, while running.
     """
 
-    def __init__(self, hooks: BubHookSpecs, runtime: HookRuntime) -> None:
+    def __init__(self, hooks: BubHookSpecs, calls: NamedCalls) -> None:
         self._hooks: Final = hooks
-        self._runtime: Final = runtime
+        self._calls: Final = calls
         self._environments: dict[str, _SessionEnvironment] = {}
         self._keeps_environments = False
+        self._before_release: Final[list[_Call]] = []
         self.running: bool = False
         self.tape_store: TapeStore | AsyncTapeStore | None = None
         self.steering_inbox: SteeringInbox | None = None
 
+    @property
+    def refused(self) -> Mapping[str, str] | None:
+        """The hooks that a plugin may not bring now, each with the reason; None when it may bring any."""
+        return _WHILE_RUNNING if self.running else None
+
     @asynccontextmanager
     async def run(self) -> AsyncGenerator[AsyncExitStack, None]:
-        """Acquire everything, in the order lifespans, store, inbox; release it in reverse, environments first.
+        """Acquire everything, in the order lifespans, store, inbox; release it in reverse.
+
+        Before that, what `before_release` was given is ended and the environments are closed.
 
         Raises:
             RuntimeError: It is entered already.
@@ -55,21 +75,39 @@ class Resources:
         self.running = True
         try:
             async with AsyncExitStack() as stack:
-                for plugin, value in self._runtime.named_all(self._hooks.provide_lifespan)():
-                    if value is not None:
-                        await self._start_lifespan(stack, plugin, value)
-                found = self._runtime.named_first(self._hooks.provide_tape_store)()
-                self.tape_store = await self._resource(stack, "provide_tape_store", found, _is_tape_store)
-                inbox = self._runtime.named_first(self._hooks.provide_steering_inbox)()
-                self.steering_inbox = await self._resource(stack, "provide_steering_inbox", inbox, is_steering_inbox)
-                stack.push_async_callback(self._close_environments)
+                await self._acquire(stack)
                 self._keeps_environments = True
                 yield stack
         finally:
-            self.tape_store = None
-            self.steering_inbox = None
+            self._before_release.clear()
             self._keeps_environments = False
             self.running = False
+
+    async def _acquire(self, stack: AsyncExitStack) -> None:
+        for plugin, value in self._calls.all(self._hooks.provide_lifespan)():
+            if value is not None:
+                await self._start_lifespan(stack, plugin, value)
+        found = self._calls.first(self._hooks.provide_tape_store)()
+        self.tape_store = await self._resource(stack, "provide_tape_store", found, _is_tape_store)
+        stack.callback(setattr, self, "tape_store", None)  # nobody gets one that is being released
+        inbox = self._calls.first(self._hooks.provide_steering_inbox)()
+        self.steering_inbox = await self._resource(stack, "provide_steering_inbox", inbox, is_steering_inbox)
+        stack.callback(setattr, self, "steering_inbox", None)
+        stack.push_async_callback(self._close_environments)
+        stack.push_async_callback(self._end_work)
+
+    def before_release(self, callback: _Call) -> None:
+        """Await a callback when running ends, before anything is released; the last one given comes first.
+
+        Raises:
+            RuntimeError: Nothing is running.
+        """
+        if not self.running:
+            raise RuntimeError("cannot add a callback: running() is not entered. Call before_release() inside it.")
+        self._before_release.append(callback)
+
+    async def _end_work(self) -> None:
+        await _await_all(_popped(self._before_release), "several callbacks of before_release failed")
 
     async def environment(self, session_id: str, workspace: Path) -> "UsedEnvironment | None":
         """The environment of a session, made when there is none for this workspace; the caller `leave`s it.
@@ -127,7 +165,7 @@ class Resources:
         return None if kept is None or kept.current is None else kept.current.environment
 
     async def _make_environment(self, session_id: str, workspace: Path) -> Environment | None:
-        call = self._runtime.named_first(self._hooks.provide_environment)
+        call = self._calls.first(self._hooks.provide_environment)
         found = await call(session_id=session_id, workspace=workspace)
         if found is None:
             return None
@@ -137,18 +175,11 @@ class Resources:
         return environment
 
     async def _close_environments(self) -> None:
-        """Close all of them, even when closing one raises."""
         self._keeps_environments = False
-        environments = list(self._environments.values())
+        used = [kept.take() for kept in self._environments.values()]
         self._environments.clear()
-        errors: list[Exception] | None = None
-        for kept in environments:
-            try:
-                await kept.close()
-            except Exception as error:
-                errors = collect(errors, error)
-        if errors is not None:
-            raise_collected(errors, "several environments could not be closed")
+        closings = (one.environment.close for one in used if one is not None)
+        await _await_all(closings, "several environments could not be closed")
 
     async def _start_lifespan(self, stack: AsyncExitStack, plugin: str, value: object) -> None:
         if not is_generator(value):
@@ -220,24 +251,48 @@ class _SessionEnvironment:
         self.making: object | None = None
         self.current: UsedEnvironment | None = None
 
+    def take(self) -> UsedEnvironment | None:
+        """Give the environment away: the session has none then."""
+        used, self.current = self.current, None
+        return used
+
     async def retire(self) -> None:
         """Close it, or leave that to its last user."""
-        used, self.current = self.current, None
+        used = self.take()
         if used is None:
             return
         used.last = True
         if not used.users:
             await shielded(used.environment.close, grace=CLOSE_GRACE)
 
-    async def close(self) -> None:
-        """Close it although it is in use."""
-        used, self.current = self.current, None
-        if used is not None:
-            await shielded(used.environment.close, grace=CLOSE_GRACE)
-
 
 _made_around: Final[ContextVar[tuple[object, ...]]] = ContextVar("bub.framework.made_around", default=())
 """The calls of `provide_environment` that this task is in."""
+
+
+def _popped(calls: list[_Call]) -> Iterator[_Call]:
+    """The calls, the last one first; also those that come while this is read."""
+    while calls:
+        yield calls.pop()
+
+
+async def _await_all(calls: Iterable[_Call], text: str) -> None:
+    """Await every call, also when one before it raised or the task is being cancelled."""
+    errors: list[Exception] | None = None
+    stopped: BaseException | None = None
+    for call in calls:
+        try:
+            await shielded(call, grace=CLOSE_GRACE, ending=stopped is not None)
+        except Exception as error:
+            errors = collect(errors, error)
+        except BaseException as error:
+            stopped = error
+    if stopped is not None:
+        for failed in errors or ():
+            attach(stopped, failed, "what was released with it")
+        raise stopped
+    if errors is not None:
+        raise_collected(errors, text)
 
 
 def _is_tape_store(value: object) -> TypeIs[TapeStore | AsyncTapeStore]:

@@ -1,20 +1,23 @@
 """Letting something finish although the task is being cancelled, but not for ever."""
 
+from __future__ import annotations
+
 import logging
 import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
-import anyio
-import anyio.lowlevel
-
 from bub.hooks.failures import error_text, flattened
-from bub.messages import LazyModule
+from bub.lazy import LazyModule
 
 if TYPE_CHECKING:
     import asyncio
-else:
-    asyncio = LazyModule("asyncio")  # by far the slowest import, for a case that hardly ever comes
+
+    import anyio
+    import anyio.lowlevel
+else:  # a command line that only shows its help needs none of them
+    anyio = LazyModule("anyio")
+    asyncio = LazyModule("asyncio")
 
 logger: Final = logging.getLogger("bub.framework")
 
@@ -102,7 +105,7 @@ async def _in_own_task(call: Callable[[], Awaitable[object]], grace: float, endi
         task.result()  # it cancelled itself
 
 
-async def _ended_within(task: "asyncio.Task[None]", grace: float) -> BaseException | None:
+async def _ended_within(task: asyncio.Task[None], grace: float) -> BaseException | None:
     """Wait for a task, which is cancelled when the time is over; the last cancellation that came meanwhile."""
     came: BaseException | None = None
     end = anyio.current_time() + grace

@@ -46,25 +46,16 @@ class Handle(Generic[P, R]):
         step: Callable[[Any, Any], Step | None] | None = None,
         denial: Callable[[str], object] | None = None,
     ) -> None:
-        self._call: Final[Callable[..., object]] = call
-        self._failure: Final = failure
-        self._generators: Final[Generators] = generators
-        self._group: Final = group
-        self._step: Final = step
-        self._denial: Final = denial
-
-    def declared(self, name: str) -> HookSpec:
-        """What this declaration says of the hook it is assigned to; for `HookSet`."""
-        return HookSpec(
-            name,
-            self._call,
+        self._declare: Final = partial(
+            HookSpec,
+            call=call,
             mode=self.mode,
             is_async=self.is_async,
-            failure=self._failure,
-            generators=self._generators,
-            group=self._group,
-            step=self._step,
-            denial=self._denial,
+            failure=failure,
+            generators=generators,
+            group=group,
+            step=step,
+            denial=denial,
         )
 
 
@@ -145,42 +136,54 @@ class Sequential(Handle[P, R]):
 
 
 class HookSet:
-    """The base of a class whose attributes are handles.
+    """The base of a class whose attributes are handles, and nothing else that is public.
 
     Each instance has hooks, implementations and failures of its own.
-
-    Attributes:
-        declared: What is known of each hook, by name.
-        lock: Held while implementations change and while a function is compiled for them.
     """
 
-    declared: ClassVar[Mapping[str, HookSpec]] = {}
+    _specs: ClassVar[Mapping[str, HookSpec]] = {}
 
     def __init_subclass__(cls) -> None:
         handles: dict[str, Handle[..., Any]] = {
             name: value for name, value in vars(cls).items() if isinstance(value, Handle)
         }
-        cls.declared = {**cls.declared, **{name: handle.declared(name) for name, handle in handles.items()}}
+        declared = {
+            name: handle._declare(name)  # pyright: ignore[reportPrivateUsage]  # `__set_name__` would wrap what it raises
+            for name, handle in handles.items()
+        }
+        cls._specs = {**cls._specs, **declared}
         for name in handles:  # gone from the class, so that the instance attribute stays on the interpreter's fast path
             delattr(cls, name)
 
     def __init__(self, failures: HookFailures | None = None) -> None:
-        namespace = _namespace(failures or HookFailures())
+        self._table: Final = HookTable(self._specs, failures or HookFailures())
+        for name, dispatcher in self._table.dispatchers.items():
+            setattr(self, name, dispatcher.live)
+
+
+class HookTable:
+    """The hooks of one `HookSet` by name, for what registers, reports and calls them.
+
+    Attributes:
+        specs: What is known of each hook.
+        lock: Held while implementations change and while a function is compiled for them.
+        dispatchers: What calls each hook.
+    """
+
+    def __init__(self, specs: Mapping[str, HookSpec], failures: HookFailures) -> None:
+        namespace = _namespace(failures)
         # reentrant: an object that is let go, a log handler, or an annotation may call a hook or register a plugin
         self.lock: Final[AbstractContextManager[object]] = RLock()
-        self._dispatchers: Final = {
-            name: Dispatcher(spec, namespace, self.lock) for name, spec in self.declared.items()
-        }
-        for name, dispatcher in self._dispatchers.items():
-            setattr(self, name, dispatcher.live)
+        self.specs: Final = specs
+        self.dispatchers: Final = {name: Dispatcher(spec, namespace, self.lock) for name, spec in specs.items()}
 
     def bind(self, name: str, implementations: Sequence[Implementation]) -> None:
         """Call these implementations from the next dispatch of a hook on."""
-        self._dispatchers[name].bind(tuple(implementations))
+        self.dispatchers[name].bind(tuple(implementations))
 
     def bound(self, name: str) -> tuple[Implementation, ...]:
         """The implementations of a hook in call order, skipped ones included."""
-        return self._dispatchers[name].implementations
+        return self.dispatchers[name].implementations
 
     def function(self, name: str, mode: Taking, *, is_async: bool, named: bool = False) -> Callable[..., Any]:
         """The function that dispatches a hook in a way that may differ from its own; it sees later registrations.
@@ -191,7 +194,17 @@ class HookSet:
             is_async: Whether the call is awaited.
             named: Whether a result comes as a pair of plugin name and value.
         """
-        return self._dispatchers[name].function(_Way(mode, is_async, named))
+        return self.dispatchers[name].function(_Way(mode, is_async, named))
+
+
+def specs_of(hooks: type[HookSet]) -> Mapping[str, HookSpec]:
+    """What is known of each hook of a set, by name."""
+    return hooks._specs  # pyright: ignore[reportPrivateUsage]  # a completion list shows the hooks alone
+
+
+def table_of(hooks: HookSet) -> HookTable:
+    """The hooks of a set by name."""
+    return hooks._table  # pyright: ignore[reportPrivateUsage]  # as above
 
 
 Begun: TypeAlias = tuple[Awaitable[object], list[Exception] | None, tuple[Implementation, ...]]

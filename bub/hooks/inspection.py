@@ -3,9 +3,7 @@
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
-
-import anyio
+from typing import TYPE_CHECKING, Any
 
 from bub.errors import HookTimeoutError
 from bub.hooks.annotations import is_disjoint, resolved
@@ -13,7 +11,13 @@ from bub.hooks.declaration import HookSpec, Implementation
 from bub.hooks.failures import error_text
 from bub.hooks.members import Member, marked_members
 from bub.hooks.options import read_options
+from bub.lazy import LazyModule
 from bub.nearness import did_you_mean
+
+if TYPE_CHECKING:
+    import anyio
+else:  # needed where an implementation has a time-out
+    anyio = LazyModule("anyio")
 
 if sys.version_info >= (3, 14):
     import annotationlib

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Final
+from weakref import WeakSet
 
 from bub.bus import EventBus
 from bub.core.events import (
@@ -27,7 +28,7 @@ class PluginAgentHooks:
 
     def __init__(self, runtime: HookRuntime) -> None:
         self._hooks: Final = runtime.hooks
-        self._subscribed: list[EventBus[AgentEvent]] = []
+        self._subscribed: Final[WeakSet[EventBus[AgentEvent]]] = WeakSet()
 
     def subscribe(self, events: EventBus[AgentEvent] | None = None) -> EventBus[AgentEvent]:
         """Handle the events of a bus from now on; a second time changes nothing.
@@ -39,8 +40,8 @@ class PluginAgentHooks:
             The bus.
         """
         bus: EventBus[AgentEvent] = EventBus() if events is None else events
-        if not any(known is bus for known in self._subscribed):
-            self._subscribed.append(bus)
+        if bus not in self._subscribed:
+            self._subscribed.add(bus)
             bus.on(LLMCallStarted, self.on_llm_call_started)
             bus.on(LLMCallFinished, self.on_llm_call_finished)
             bus.on(ToolCallStarted, self.on_tool_call_started)

@@ -329,6 +329,71 @@ class _AfterToolCall(Protocol):
     def __call__(self, plugin: Any, /) -> None | Awaitable[None]: ...
 _AfterToolCallF = TypeVar("_AfterToolCallF", bound=_AfterToolCall__call__result__state | _AfterToolCall__call__result | _AfterToolCall__call__state | _AfterToolCall__result__state | _AfterToolCall__call | _AfterToolCall__result | _AfterToolCall__state | _AfterToolCall)
 
+class _DenyingHookImpl:
+    """`hookimpl(on_failure="deny")`."""
+
+    @overload
+    def __call__(self, function: _F, /) -> _F:
+        """Mark a function as the implementation of the hook that it is named after; checked at registration."""
+    @overload
+    def __call__(
+        self,
+        function: None = None,
+        /,
+        *,
+        tryfirst: bool = False,
+        trylast: Literal[False] = False,
+        before: tuple[str, ...] = (),
+        after: tuple[str, ...] = (),
+        timeout: float | None = None,
+        on_failure: Literal["deny"] | None = None,
+    ) -> _DenyingHookImpl:
+        """A mark with options.
+
+        Args:
+            tryfirst: Run before the implementations without a mark of priority.
+            trylast: Run after them; not together with `tryfirst`.
+            before: Plugins, by name, whose implementations of the hook run later.
+            after: Plugins, by name, whose implementations of the hook run earlier.
+            timeout: Seconds after which an asynchronous implementation is ended with a HookTimeoutError.
+            on_failure: "deny" makes a before_tool_call deny the call when it fails; no other hook takes it.
+        """
+    @overload
+    def __call__(
+        self,
+        function: None = None,
+        /,
+        *,
+        tryfirst: Literal[False] = False,
+        trylast: bool,
+        before: tuple[str, ...] = (),
+        after: tuple[str, ...] = (),
+        timeout: float | None = None,
+        on_failure: Literal["deny"] | None = None,
+    ) -> _DenyingHookImpl:
+        """A mark with options.
+
+        Args:
+            tryfirst: Run before the implementations without a mark of priority.
+            trylast: Run after them; not together with `tryfirst`.
+            before: Plugins, by name, whose implementations of the hook run later.
+            after: Plugins, by name, whose implementations of the hook run earlier.
+            timeout: Seconds after which an asynchronous implementation is ended with a HookTimeoutError.
+            on_failure: "deny" makes a before_tool_call deny the call when it fails; no other hook takes it.
+        """
+    def before_tool_call(self, function: _BeforeToolCallF, /) -> _BeforeToolCallF:
+        """Lets a tool call through, changes its arguments, answers in its place or denies it.
+
+        ``before_tool_call(call: ToolCall, state: TurnState) -> ToolCallDecision | None | Awaitable[ToolCallDecision | None]``; declare any of the parameters, in any order.
+
+        Dispatch: sequential; sync or async. Changed arguments are what later implementations see; `replace` and `deny` end
+            the sequence.
+        Called: before every tool call, whoever makes it.
+        Without an answer: the tool runs.
+        On failure: isolated; logged as `hook.agent_hook_failed`, a wrong type as `hook.agent_hook_bad_return`, skipped, so
+            the tool runs; with `on_failure="deny"` the call is denied instead.
+        """
+
 class HookImpl:
     """Marks implementations: `@hookimpl`, `@hookimpl.build_prompt`, `@hookimpl(tryfirst=True).build_prompt`."""
 
@@ -343,21 +408,90 @@ class HookImpl:
         /,
         *,
         tryfirst: bool = False,
-        trylast: bool = False,
+        trylast: Literal[False] = False,
         before: tuple[str, ...] = (),
         after: tuple[str, ...] = (),
         timeout: float | None = None,
-        on_failure: Literal["deny"] | None = None,
+        on_failure: None = None,
     ) -> HookImpl:
         """A mark with options.
 
         Args:
             tryfirst: Run before the implementations without a mark of priority.
-            trylast: Run after them.
+            trylast: Run after them; not together with `tryfirst`.
             before: Plugins, by name, whose implementations of the hook run later.
             after: Plugins, by name, whose implementations of the hook run earlier.
             timeout: Seconds after which an asynchronous implementation is ended with a HookTimeoutError.
-            on_failure: "deny" makes a before_tool_call deny the call when it fails.
+            on_failure: "deny" makes a before_tool_call deny the call when it fails; no other hook takes it.
+        """
+    @overload
+    def __call__(
+        self,
+        function: None = None,
+        /,
+        *,
+        tryfirst: Literal[False] = False,
+        trylast: bool,
+        before: tuple[str, ...] = (),
+        after: tuple[str, ...] = (),
+        timeout: float | None = None,
+        on_failure: None = None,
+    ) -> HookImpl:
+        """A mark with options.
+
+        Args:
+            tryfirst: Run before the implementations without a mark of priority.
+            trylast: Run after them; not together with `tryfirst`.
+            before: Plugins, by name, whose implementations of the hook run later.
+            after: Plugins, by name, whose implementations of the hook run earlier.
+            timeout: Seconds after which an asynchronous implementation is ended with a HookTimeoutError.
+            on_failure: "deny" makes a before_tool_call deny the call when it fails; no other hook takes it.
+        """
+    @overload
+    def __call__(
+        self,
+        function: None = None,
+        /,
+        *,
+        tryfirst: bool = False,
+        trylast: Literal[False] = False,
+        before: tuple[str, ...] = (),
+        after: tuple[str, ...] = (),
+        timeout: float | None = None,
+        on_failure: Literal["deny"],
+    ) -> _DenyingHookImpl:
+        """A mark with options.
+
+        Args:
+            tryfirst: Run before the implementations without a mark of priority.
+            trylast: Run after them; not together with `tryfirst`.
+            before: Plugins, by name, whose implementations of the hook run later.
+            after: Plugins, by name, whose implementations of the hook run earlier.
+            timeout: Seconds after which an asynchronous implementation is ended with a HookTimeoutError.
+            on_failure: "deny" makes a before_tool_call deny the call when it fails; no other hook takes it.
+        """
+    @overload
+    def __call__(
+        self,
+        function: None = None,
+        /,
+        *,
+        tryfirst: Literal[False] = False,
+        trylast: bool,
+        before: tuple[str, ...] = (),
+        after: tuple[str, ...] = (),
+        timeout: float | None = None,
+        on_failure: Literal["deny"],
+    ) -> _DenyingHookImpl:
+        """A mark with options.
+
+        Args:
+            tryfirst: Run before the implementations without a mark of priority.
+            trylast: Run after them; not together with `tryfirst`.
+            before: Plugins, by name, whose implementations of the hook run later.
+            after: Plugins, by name, whose implementations of the hook run earlier.
+            timeout: Seconds after which an asynchronous implementation is ended with a HookTimeoutError.
+            on_failure: "deny" makes a before_tool_call deny the call when it fails; no other hook takes it.
         """
     def resolve_session(self, function: _ResolveSessionF, /) -> _ResolveSessionF:
         """Names the session that a message belongs to.

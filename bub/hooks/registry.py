@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from bub.errors import HookValidationError, PluginNameError
 from bub.hooks.declaration import Implementation
-from bub.hooks.dispatch import HookSet
+from bub.hooks.dispatch import HookSet, table_of
 from bub.hooks.failures import HookFailures
 from bub.hooks.inspection import read_plugin
 from bub.hooks.members import is_a
@@ -38,11 +38,9 @@ class HookRegistry:
     """
 
     def __init__(self, hooks: HookSet, failures: HookFailures) -> None:
-        self._hooks: Final = hooks
+        self._table: Final = table_of(hooks)
         self._failures: Final = failures
-        self._lock: Final = (
-            hooks.lock
-        )  # one lock: a log handler that runs while a hook is compiled may register a plugin
+        self._lock: Final = self._table.lock  # one: a log handler may register a plugin while a hook is compiled
         self._registrations: dict[str, Registration] = {}
         self._taken: dict[object, str] = {}
         """The name under which a plugin is registered, by `_identity`."""
@@ -88,7 +86,7 @@ class HookRegistry:
             name = plugin_name(plugin)
         with self._lock:
             self._refuse_names(plugin, name)
-            implementations, problems = read_plugin(plugin, name, self._hooks.declared, self._serial)
+            implementations, problems = read_plugin(plugin, name, self._table.specs, self._serial)
             if problems:
                 raise HookValidationError(name, problems)
             for implementation in implementations:
@@ -157,9 +155,9 @@ class HookRegistry:
             self._wishing.discard(group)
             if any(i.before or i.after for i in implementations):
                 self._wishing.add(group)
-        for name, spec in self._hooks.declared.items():
+        for name, spec in self._table.specs.items():
             if spec.group in fresh:
-                self._hooks.bind(name, [i for i in fresh[spec.group] if i.spec is spec])
+                self._table.bind(name, [i for i in fresh[spec.group] if i.spec is spec])
         for watcher in self._watchers:
             watcher()
 

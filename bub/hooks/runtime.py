@@ -1,12 +1,12 @@
 """Calling hooks by handle or by name, with a choice of how results are taken."""
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from types import MappingProxyType
 from typing import Any, Final, ParamSpec, TypeVar, overload
 
 from bub.envelope import Envelope
 from bub.hooks.declaration import HookSpec
-from bub.hooks.dispatch import Begun, FirstResult, FirstResultSync, Gathering, RunAll, RunAllSync
+from bub.hooks.dispatch import Gathering, table_of
 from bub.hooks.failures import HookFailures
 from bub.hooks.specs import BubHookSpecs
 from bub.hooks.unrolled import Mode
@@ -85,42 +85,9 @@ class HookRuntime:
         called: list[Any] = self._call(hook, "run_all", False, args, arguments)
         return called
 
-    @overload
-    def named_first(
-        self, hook: FirstResult[P, R], /
-    ) -> Callable[P, Coroutine[Any, Any, tuple[str, object] | None]]: ...
-    @overload
-    def named_first(self, hook: FirstResultSync[P, R], /) -> Callable[P, tuple[str, object] | None]: ...
-    def named_first(self, hook: object, /) -> Callable[..., object]:
-        """The hook's function whose result is the plugin's name and the first value that is not None.
-
-        The value is an `object`: nobody has checked yet what an implementation in the plain form really gave.
-        """
-        return self._named(hook)
-
-    @overload
-    def named_all(self, hook: RunAll[P, R], /) -> Callable[P, Coroutine[Any, Any, list[tuple[str, object]]]]: ...
-    @overload
-    def named_all(self, hook: RunAllSync[P, R], /) -> Callable[P, list[tuple[str, object]]]: ...
-    def named_all(self, hook: object, /) -> Callable[..., object]:
-        """The hook's function whose results are pairs of plugin name and value; see `named_first`."""
-        return self._named(hook)
-
-    def at_once(self, hook: RunAll[P, R], /) -> Callable[P, Begun | None]:
-        """The hook's function that calls its implementations without a coroutine, and drops their results.
-
-        It gives None when all have run, else where it stopped because something has to be awaited. So a caller that has
-        to prepare for that, as with a shield, need not when nobody waits.
-        """
-        return self._hooks.function(self._spec(hook).name, "at_once", is_async=False)
-
     async def notify_error(self, *, stage: str, error: Exception, message: Envelope | None) -> None:
         """Show an exception to all `on_error` implementations; one that fails is logged and skipped."""
         await self._hooks.on_error(stage=stage, error=error, message=message)
-
-    def _named(self, hook: object) -> Callable[..., Any]:
-        spec = self._spec(hook)
-        return self._hooks.function(spec.name, spec.mode, is_async=spec.is_async, named=True)
 
     def _call(
         self, hook: object, mode: Mode, is_async: bool, args: tuple[object, ...], arguments: dict[str, object]
@@ -128,14 +95,15 @@ class HookRuntime:
         spec = self._spec(hook)
         if spec.mode == "sequential":
             raise TypeError(f"cannot call {spec.name}: it is sequential. Use its handle, hooks.{spec.name}(...).")
-        return self._hooks.function(spec.name, mode, is_async=is_async)(*args, **arguments)
+        return table_of(self._hooks).function(spec.name, mode, is_async=is_async)(*args, **arguments)
 
     def _spec(self, hook: object) -> HookSpec:
+        known = table_of(self._hooks).specs
         if isinstance(hook, str):
-            if hook in self._hooks.declared:
-                return self._hooks.declared[hook]
-            raise TypeError(f"unknown hook {hook!r}{did_you_mean(hook, self._hooks.declared)}")
+            if hook in known:
+                return known[hook]
+            raise TypeError(f"unknown hook {hook!r}{did_you_mean(hook, known)}")
         spec = getattr(hook, "spec", None)
-        if isinstance(spec, HookSpec) and self._hooks.declared.get(spec.name) is spec:
+        if isinstance(spec, HookSpec) and known.get(spec.name) is spec:
             return spec
         raise TypeError(f"expected a hook's handle or name, got {type(hook).__qualname__} - HookRuntime")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from types import TracebackType
 from typing import Any
 
@@ -14,16 +14,21 @@ from bub.builtin import plugin as builtin_plugin
 from bub.builtin.default_agent import DefaultAgent
 from bub.builtin.plugin import BuiltinPlugin
 from bub.core.toolmaking import tool
-from bub.core.tools import Tool
+from bub.core.tools import Tool, ToolContext
 from bub.errors import ConfigError, ModelError
 from bub.framework.framework import BubFramework
 from bub.hooks.markers import hookimpl
 from bub.messages import republic
 from bub.model import ModelEvent
 from bub.streaming import StreamEvent, TextDelta
-from bub.testing.scripted_model import Call, Reply, ScriptedModel, disconnects
+from bub.tape.entry import TapeEntry
+from bub.tape.memory_store import MemoryTapeStore
+from bub.tape.store import TapeQuery, TapeStore
+from bub.testing.scripted_model import Call, Reply, Script, ScriptedModel, disconnects
 from bub.turn import NO_MODEL_REPLY, TurnResult
-from tests.doubles.turns import no_task_left, observing, plugin
+from tests.doubles.agents import shape, unanswered
+from tests.doubles.stores import MemoryStore
+from tests.doubles.turns import Place, no_task_left, observing, plugin
 
 pytestmark = pytest.mark.anyio
 
@@ -35,7 +40,7 @@ class Client(ScriptedModel):
         log: `+`, `-`, and `?` for a request while it was not held.
     """
 
-    def __init__(self, *replies: Reply | str, **options: Any) -> None:
+    def __init__(self, *replies: Script, **options: Any) -> None:
         super().__init__(*replies, **options)
         self.log: list[str] = []
 
@@ -134,6 +139,40 @@ async def test_the_plugins_take_part() -> None:
         assert texts(client)[-1] == "sunny in Paris"
         assert (await say(framework, ",weather city=Rome")).model_output == "sunny in Rome"
     assert len(client.requests) == 2
+
+
+async def test_two_turns_of_one_session_leave_whole_exchanges() -> None:
+    """S65: two messages of a session at the same time, both with tool calls: each run stands there in one piece."""
+    both = anyio.Event()
+    arrived: list[str] = []
+
+    @tool
+    async def wait(context: ToolContext) -> str:
+        """Wait for the other turn."""
+        arrived.append(context.run_id)
+        if len(arrived) == 2:
+            both.set()
+        await both.wait()
+        return "waited"
+
+    def answer(messages: Sequence[republic.Message]) -> Reply:
+        return Reply(text="x", calls=[] if messages[-1].role == "tool" else [Call("wait")])
+
+    store = MemoryTapeStore()
+    client = Client(answer, loop=True)
+    provided = plugin(provide_tools=lambda: [wait], provide_tape_store=lambda: store)
+    framework = framework_of(client, provided)
+    with anyio.fail_after(5):
+        async with framework.running(), anyio.create_task_group() as tasks:
+            tasks.start_soon(say, framework, "one")
+            tasks.start_soon(say, framework, "two")
+    entries = list(store.fetch(TapeQuery(tape="s")))
+    ids = [entry.run_id for entry in entries]
+    assert sorted(ids, key=ids.index) == ids
+    assert set(ids) == set(arrived)
+    exchange = ["user", "assistant", "tool_call", "tool_result", "assistant"]
+    assert shape([entry for entry in entries if entry.kind != "event"]) == exchange * 2
+    assert unanswered(entries) == []
 
 
 async def test_the_client_is_made_once_though_many_ask_first() -> None:
@@ -268,6 +307,95 @@ async def test_a_turn_that_outlives_the_application_does_not_hang() -> None:
             await ended.wait()
     assert client.opened == 0
     assert client.log == ["+", "-"]
+
+
+class Closing(MemoryStore):
+    """A store that refuses everything once it is closed."""
+
+    closed = False
+
+    def append(
+        self, tape: str, entries: Sequence[TapeEntry], /, *, expected_last_id: int | None = None
+    ) -> Sequence[int]:
+        assert not self.closed, "a run outlived its store"
+        return super().append(tape, entries, expected_last_id=expected_last_id)
+
+    @contextmanager
+    def transaction(self) -> Generator[TapeStore, None, None]:
+        assert not self.closed, "a run outlived its store"
+        with super().transaction() as view:
+            yield view
+
+
+class Keeping:
+    """A plugin with such a store."""
+
+    def __init__(self) -> None:
+        self.store = Closing()
+
+    @hookimpl.provide_tape_store
+    def provide_tape_store(self) -> Iterator[Closing]:
+        try:
+            yield self.store
+        finally:
+            self.store.closed = True
+
+
+class Stuck:
+    """What a model waits for that has said its first words, and says no more."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.reached = anyio.Event()
+
+    async def pause(self) -> None:
+        self.calls += 1
+        if self.calls == 3:  # opened, the first piece, and now the second
+            self.reached.set()
+            await anyio.sleep_forever()
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_a_run_is_over_and_recorded_before_the_store_is_released(is_cancelled: bool) -> None:
+    stuck, kept = Stuck(), Keeping()
+    client = Client(Reply(text=["par", "tial"]), pause=stuck.pause)
+    framework = framework_of(client, kept)
+    with anyio.CancelScope() as scope:
+        async with framework.running():
+            stream = await framework.hooks.run_model_stream(prompt="hello", session_id="s", state={})
+            assert stream is not None
+            reader = aiter(stream)
+            assert await anext(reader) == TextDelta("par")
+
+            async def read_on() -> None:
+                await anext(reader)
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(read_on)  # who asks for more lets the run go on
+                await stuck.reached.wait()
+                tasks.cancel_scope.cancel()
+            if is_cancelled:
+                scope.cancel()
+    assert (client.opened, kept.store.closed) == (0, True)
+    recorded = " ".join(str(entry.payload) for entry in kept.store.fetch(TapeQuery(tape="s")))
+    assert "hello" in recorded
+    assert "'par'" in recorded
+
+
+async def test_a_turn_that_comes_while_the_application_ends_is_refused() -> None:
+    client, kept = Client("x", loop=True), Keeping()
+    framework = framework_of(client, kept)
+
+    class Late(Place):
+        async def close(self) -> None:  # environments are closed after the runs have ended
+            with pytest.raises(RuntimeError, match=r"running\(\) is ending"):
+                await framework.hooks.run_model_stream(prompt="late", session_id="s", state={})
+            client.log.append("refused")
+
+    framework.register(plugin(provide_environment=lambda: Late()), name="late")
+    async with framework.running():
+        await say(framework, "hello")
+    assert client.log == ["+", "refused", "-"]
 
 
 async def test_what_the_application_raises_comes_out_as_it_is() -> None:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
 import anyio
 import pytest
 
 from bub.core.agent import Agent
 from bub.core.command_prompt import CommandLine, command_text, read_command
-from bub.core.events import CommandFinished, ToolCallDecision, ToolCallFinished, ToolCallStarted
+from bub.core.events import AgentEvent, CommandFinished, ToolCallDecision, ToolCallFinished, ToolCallStarted
 from bub.core.toolmaking import tool
 from bub.core.tools import ToolContext
 from bub.errors import CommandError, ToolArgumentError, ToolDeniedError, UnknownToolError
 from bub.messages import republic
 from bub.streaming import TextDelta, ToolProgress
+from bub.tape.store import TapeQuery
 from bub.testing.scripted_model import ScriptedModel
-from tests.doubles.agents import Witness, no_task_left, read, run, shape
+from tests.doubles.agents import PausingStore, Points, Witness, no_task_left, read, run, shape
 
 
 @tool
@@ -265,3 +269,69 @@ async def test_a_handler_that_fails_at_the_end_of_a_command_fails_it() -> None:
     with pytest.raises(LookupError, match="no such order") as caught:
         await agent.run_command(agent.tape("t"), "fail")
     assert caught.value.__notes__ == ["then this failed too: OSError: disk full"]
+
+
+class Striking:
+    """An agent with one tool for commands that waits wherever one can wait, and what struck it at one of the places."""
+
+    def __init__(self, strike: Callable[[], Awaitable[None]] | None = None, at: int | None = None) -> None:
+        self.points = Points(at, strike)
+        self.store = PausingStore(self.points)
+        self.ran: list[str] = []
+        self.over = False
+
+        @tool
+        async def work() -> str:
+            """Work."""
+            assert not self.over
+            self.ran.append("worked")
+            await self.points()
+            return "worked"
+
+        self.agent = Agent(tools=[work], store=self.store, command_prefix=",")
+        self.first = Witness(self.agent)
+        self.agent.events.on(AgentEvent, lambda event: self.points())
+
+    async def go(self, way: str) -> None:
+        try:
+            async with no_task_left():
+                if way == "prompt":
+                    await run(self.agent, ",work")
+                else:
+                    await self.agent.run_command(self.agent.tape("t"), "work")
+        finally:
+            self.over = True
+
+
+class Struck(Exception):
+    """What is raised at a place."""
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("raises", [False, True])
+@pytest.mark.parametrize("way", ["prompt", "run_command"])
+async def test_a_command_that_is_ended_anywhere_is_told_once(way: str, raises: bool) -> None:
+    """S38: cancellation and exceptions at every place where a command waits."""
+    whole = Striking()
+    await whole.go(way)
+    places = whole.points.passed
+    assert places >= 5
+    for place in range(places):
+        with anyio.fail_after(5), anyio.CancelScope() as scope:
+
+            async def strike(scope: anyio.CancelScope = scope) -> None:
+                if raises:
+                    raise Struck
+                scope.cancel()
+
+            struck = Striking(strike, place)
+            with suppress(Struck):
+                await struck.go(way)
+        names, told = struck.first.names(), struck.first.of(CommandFinished)
+        kept = shape(list(struck.store.kept.fetch(TapeQuery(tape="t"))))
+        assert names in (["ToolCallStarted", "CommandFinished"], whole.first.names(), []) or kept == [], place
+        assert kept == ["command"] * len(told) or raises, place  # a store that refuses the record has none
+        for finished in told:
+            assert finished.status in ("ok", "error" if raises else "cancelled")
+            assert struck.ran or finished.status != "ok"
+        assert told or not struck.ran or raises, place

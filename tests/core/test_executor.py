@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from functools import partial
 from typing import Any
 
 import anyio
@@ -16,16 +15,24 @@ import anyio.to_thread
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from typing_extensions import override
 
 from bub.bus import EventBus
 from bub.core.agent import Agent
-from bub.core.events import AgentEvent, ToolCall, ToolCallDecision, ToolCallFinished, ToolCallStarted
+from bub.core.events import (
+    AgentEvent,
+    LLMCallFinished,
+    ToolCall,
+    ToolCallDecision,
+    ToolCallFinished,
+    ToolCallStarted,
+)
 from bub.core.toolmaking import tool
 from bub.core.tools import Tool, ToolContext
 from bub.errors import BubError, ToolDeniedError, ToolNameError, ToolTimeoutError, UnknownToolError
 from bub.streaming import ToolReturned
 from bub.testing.scripted_model import Call, Reply, ScriptedModel
-from tests.doubles.agents import Witness, read, results, run, said, unanswered
+from tests.doubles.agents import AllTools, Witness, results, run, said, unanswered
 
 pytestmark = pytest.mark.anyio
 
@@ -53,6 +60,8 @@ async def add(a: int, b: int = 1) -> int:
 
 
 async def test_s41_a_failing_call_keeps_its_id_and_its_place_and_is_never_empty() -> None:
+    """S41: of two calls the one that fails keeps its id and its place, and its text is not empty."""
+
     @tool
     async def fail() -> None:
         """Fail."""
@@ -60,6 +69,42 @@ async def test_s41_a_failing_call_keeps_its_id_and_its_place_and_is_never_empty(
 
     agent = agent_of(fail, add, calls=[Call("fail", id="c0"), Call("add", {"a": 1}, id="c1")])
     assert await outcomes(agent) == [("c0", "Exception", True), ("c1", "2", False)]
+
+
+class Speechless(Exception):
+    """An error that cannot say what it is."""
+
+    @override
+    def __str__(self) -> str:
+        raise LookupError("no words")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [Exception(), KeyError(), ValueError(" \n"), Speechless(), ExceptionGroup("two", [ValueError(), Speechless()])],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.parametrize("sync", [False, True])
+async def test_the_next_request_answers_every_call_whatever_was_raised(error: Exception, sync: bool) -> None:
+    """S41: tool messages for both calls, with their ids in their order, and never an empty text."""
+
+    @tool(name="fail")
+    async def fail() -> None:
+        """Fail."""
+        raise error
+
+    @tool(name="fail")
+    def fail_in_a_thread() -> None:
+        """Fail."""
+        raise error
+
+    calls = [Call("fail", id="c0"), Call("add", {"a": 1}, id="c1"), Call("fail", id="c2")]
+    model = ScriptedModel(Reply(calls=calls), "done")
+    await run(Agent(model=model, tools=[fail_in_a_thread if sync else fail, add]))
+    answers = [message for message in model.requests[1] if message.role == "tool"]
+    assert [message.tool_call.id for message in answers if message.tool_call] == ["c0", "c1", "c2"]
+    assert all(message.text.strip() for message in answers)
+    assert [message.is_error for message in answers] == [True, False, True]
 
 
 @pytest.mark.parametrize(
@@ -75,6 +120,7 @@ async def test_s41_a_failing_call_keeps_its_id_and_its_place_and_is_never_empty(
     ids=["cut", "array", "type", "unknown", "missing", "deep"],
 )
 async def test_s49_wrong_arguments_are_an_error_of_that_call_alone(arguments: str, text: str) -> None:
+    """S49: wrong or cut arguments are an error of their call; the other call runs, and so does the loop."""
     agent = agent_of(add, calls=[Call("add", {"a": 1}, id="good"), Call("add", arguments, id="bad")])
     good, (name, told, is_error) = await outcomes(agent)
     assert good == ("good", "2", False)
@@ -82,7 +128,11 @@ async def test_s49_wrong_arguments_are_an_error_of_that_call_alone(arguments: st
     assert text in str(told)
 
 
-async def test_s50_a_tool_without_parameters_is_not_run_with_malformed_arguments() -> None:
+@pytest.mark.parametrize(
+    "arguments", ['{"only": "tmp"', "{", "[]", "null", "0", '"tmp"', "tmp", '{"a": 1}{', '{"a" 1}', "\x00", "\ufeff{}"]
+)
+async def test_s50_a_tool_without_parameters_is_not_run_with_malformed_arguments(arguments: str) -> None:
+    """S50: what is no JSON object is never taken for no arguments."""
     ran: list[str] = []
 
     @tool
@@ -90,13 +140,15 @@ async def test_s50_a_tool_without_parameters_is_not_run_with_malformed_arguments
         """Wipe everything."""
         ran.append("wiped")
 
-    agent = agent_of(wipe, calls=[Call("wipe", '{"only": "tmp"')])
+    agent = agent_of(wipe, calls=[Call("wipe", arguments)])
     ((_, _, is_error),) = await outcomes(agent)
     assert is_error
     assert ran == []
 
 
 async def test_s93_arguments_are_strict_unless_the_tool_says_otherwise() -> None:
+    """S93: '5' and True are no int, unless the tool is lenient."""
+
     @tool(lenient=True)
     async def lenient(a: int) -> int:
         """Take what looks like a number."""
@@ -109,6 +161,7 @@ async def test_s93_arguments_are_strict_unless_the_tool_says_otherwise() -> None
 
 
 async def test_s57_an_unknown_tool_is_told_to_the_handlers_and_answered_with_the_names_there_are() -> None:
+    """S57: an unknown name has its events and an error that lists the tools; the loop goes on."""
     agent = agent_of(add, calls=[Call("ad", {"a": 1}), Call("add", {"a": 1})])
     witness = Witness(agent)
     (first, text, is_error), second = await outcomes(agent)
@@ -120,15 +173,26 @@ async def test_s57_an_unknown_tool_is_told_to_the_handlers_and_answered_with_the
     assert [type(error) for error in errors] == [UnknownToolError]
 
 
-async def test_s43_a_tool_that_cancels_itself_is_an_error_and_its_siblings_are_waited_for(anyio_backend: str) -> None:
-    if anyio_backend == "trio":
-        pytest.skip("nobody but trio can make a trio.Cancelled")
+async def kept_cancellation() -> BaseException:
+    """The exception of a cancellation that is over."""
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        try:
+            await anyio.sleep(0)
+        except anyio.get_cancelled_exc_class() as error:
+            return error
+    raise AssertionError
+
+
+@pytest.mark.parametrize("limit", [None, 1])
+async def test_s43_a_tool_that_cancels_itself_is_an_error_and_its_siblings_are_waited_for(limit: int | None) -> None:
+    """S43: a tool that raises a cancellation of its own ends its call; the other one is settled before the run ends."""
     written: list[str] = []
 
     @tool
     async def give_up() -> None:
         """Give up."""
-        raise asyncio.CancelledError
+        raise await kept_cancellation()
 
     @tool
     async def write() -> str:
@@ -138,7 +202,7 @@ async def test_s43_a_tool_that_cancels_itself_is_an_error_and_its_siblings_are_w
         written.append("written")
         return "written"
 
-    agent = agent_of(give_up, write, calls=[Call("give_up"), Call("write")])
+    agent = agent_of(give_up, write, calls=[Call("give_up"), Call("write")], max_tool_concurrency=limit)
     assert await outcomes(agent) == [
         ("call_1", "ToolError: tool 'give_up' cancelled itself", True),
         ("call_2", "written", False),
@@ -205,6 +269,7 @@ async def test_stop_iteration_of_a_tool_is_an_error() -> None:
 
 
 async def test_s58_denied_calls_have_no_effect_while_the_guard_takes_its_time() -> None:
+    """S58: a guard that takes its time over three parallel calls still prevents all three."""
     ran: list[str] = []
 
     @tool
@@ -230,6 +295,7 @@ async def test_s58_denied_calls_have_no_effect_while_the_guard_takes_its_time() 
 
 
 async def test_s59_after_a_denial_no_later_handler_can_revive_the_call() -> None:
+    """S59: after a denial no later handler is asked."""
     agent = agent_of(add, calls=[Call("add", {"a": 1})])
     asked: list[str] = []
 
@@ -250,6 +316,7 @@ async def test_s59_after_a_denial_no_later_handler_can_revive_the_call() -> None
 
 
 async def test_s61_while_one_call_waits_for_approval_its_finished_sibling_does_not_run_again() -> None:
+    """S61: a call that waits for approval does not make its finished sibling run again."""
     ran: list[int] = []
 
     @tool
@@ -285,6 +352,7 @@ async def test_a_replaced_result_skips_the_tool() -> None:
 
 @pytest.mark.parametrize("how", ["replace", "proceed"])
 async def test_s56_changed_arguments_are_what_the_tool_and_the_later_handlers_get(how: str) -> None:
+    """S56: handlers see the arguments that the tool gets, and not what the tool makes of them."""
     got: list[list[int]] = []
 
     @tool
@@ -386,6 +454,7 @@ _variable: ContextVar[str] = ContextVar("variable", default="none")
 
 
 async def test_s44_a_plain_function_does_not_stop_the_loop_and_sees_the_context() -> None:
+    """S44: a plain function blocks its thread and not the loop, and sees the context variables."""
     release = threading.Event()
     began = anyio.Event()
     threads: list[int] = []
@@ -412,6 +481,8 @@ async def test_s44_a_plain_function_does_not_stop_the_loop_and_sees_the_context(
 
 
 async def test_s45_a_tool_that_hangs_is_an_error_after_its_time() -> None:
+    """S45: a tool that hangs is an error after its time, and the run goes on."""
+
     @tool(timeout=0.02)
     async def hang() -> None:
         """Wait for ever."""
@@ -445,6 +516,7 @@ async def test_a_plain_function_that_hangs_is_left_to_itself_and_the_result_says
 
 
 async def test_s45_a_cancelled_run_does_not_wait_for_a_function_in_a_thread() -> None:
+    """S45: a cancelled run does not wait for a tool that hangs in its thread."""
     release = threading.Event()
     began = anyio.Event()
 
@@ -589,6 +661,8 @@ async def test_calls_of_one_step_run_at_the_same_time() -> None:
 
 
 async def test_s52_tools_that_a_model_could_not_tell_apart_are_a_conflict() -> None:
+    """S52: `a.b` and `a_b`, or one name twice, are a conflict."""
+
     @tool(name="a.b")
     async def one() -> None:
         """One."""
@@ -635,10 +709,21 @@ async def test_a_tool_may_emit_an_event_with_the_state_of_its_turn() -> None:
 
 # ------------------------------------------------------------------------------------------------ any mix of calls
 
-KINDS = ("ok", "sync", "raise", "deny", "replace", "unknown", "malformed", "wrong", "timeout", "empty", "repair")
+KINDS = (
+    *("ok", "sync", "raise", "cancel", "timeout", "empty", "deferred", "unknown", "malformed", "wrong"),
+    *("deny", "replace", "repair", "hand-on", "twin", "unnamed"),
+)
+"""What may become of a call; a `twin` has the id of the call before it, an `unnamed` one has none."""
+
+TEXTS = {
+    **dict.fromkeys(("ok", "repair", "twin", "unnamed"), "ok"),
+    **{kind: kind for kind in ("sync", "deny", "replace", "deferred")},
+    "empty": "",
+}
+ERRORS = {"raise", "cancel", "timeout", "unknown", "malformed", "wrong", "deny", "hand-on"}
 
 
-def _mixed(kinds: list[str], limit: int | None) -> tuple[Agent, Witness]:
+def _mixed(kinds: list[str], limit: int | None) -> tuple[Agent, ScriptedModel, Witness]:
     @tool
     async def ok(hops: int) -> str:
         """Work."""
@@ -667,27 +752,43 @@ def _mixed(kinds: list[str], limit: int | None) -> tuple[Agent, Witness]:
     async def empty(hops: int) -> None:
         """Return nothing."""
 
-    named = {"deny": "ok", "replace": "ok", "malformed": "ok", "wrong": "ok", "repair": "ok", "unknown": "nope"}
-    bad = {"malformed": '{"hops": ', "wrong": '{"hops": "many"}', "repair": "no JSON at all"}
-    calls = [
-        Call(named.get(kind, kind), bad.get(kind, {"hops": place % 3}), id=f"{kind}-{place}")
-        for place, kind in enumerate(kinds)
-    ]
+    @tool
+    async def cancel(hops: int) -> None:
+        """Cancel itself."""
+        raise await kept_cancellation()
+
+    @tool(deferred=True)
+    async def deferred(hops: int) -> str:
+        """Work, once it was found."""
+        return "deferred"
+
+    tools: list[Tool] = [ok, sync, fail, timeout, empty, cancel, deferred]
+    names = {made.name for made in tools}
+    bad = {"malformed": '{"hops": ', "hand-on": "{", "wrong": '{"hops": "many"}', "repair": "no JSON at all"}
+    calls: list[Call] = []
+    for place, kind in enumerate(kinds):
+        name = kind if kind in names else "nope" if kind == "unknown" else "ok"
+        before = calls[-1].id if calls else "first"
+        call_id = {"twin": before, "unnamed": ""}.get(kind, f"{kind}.{place}")
+        calls.append(Call(name, bad.get(kind, {"hops": place % 3}), id=call_id))
     model = ScriptedModel(Reply(calls=calls), "done")
-    agent = Agent(model=model, tools=[ok, sync, fail, timeout, empty], max_tool_concurrency=limit)
+    agent = AllTools(model=model, tools=tools, max_tool_concurrency=limit)
     witness = Witness(agent)
 
     @agent.events.on(ToolCallStarted)
     async def decide(event: ToolCallStarted) -> None:
-        kind = event.call.tool_call_id.partition("-")[0]
+        place = [call["id"] for call in witness.of(LLMCallFinished)[0].result.tool_calls].index(event.call.tool_call_id)
+        kind = kinds[place]
         if kind == "deny":
             event.decision = ToolCallDecision.deny("deny")
         elif kind == "replace":
             event.decision = ToolCallDecision.replace("replace")
         elif kind == "repair":
             event.call = event.call.replace(arguments={"hops": 1})
+        elif kind == "hand-on":
+            event.call = event.call.replace(arguments={**event.call.arguments})
 
-    return agent, witness
+    return agent, model, witness
 
 
 @given(st.lists(st.sampled_from(KINDS), min_size=1, max_size=6), st.sampled_from([None, 1, 2]))
@@ -695,20 +796,24 @@ def _mixed(kinds: list[str], limit: int | None) -> tuple[Agent, Witness]:
 def test_s42_any_mix_of_calls_gives_one_result_for_each_in_order(
     anyio_backend: str, kinds: list[str], limit: int | None
 ) -> None:
+    """S42: one result for each call id in the order of the calls: on the tape, in the stream, in the next request."""
+
     async def main() -> None:
-        agent, witness = _mixed(kinds, limit)
-        async with agent.run("hello", tape="t") as stream:
-            events = await read(stream)
+        agent, model, witness = _mixed(kinds, limit)
+        events = await run(agent)
         entries = await agent.tape("t").query()
         told = results(entries)
-        ids = [f"{kind}-{place}" for place, kind in enumerate(kinds)]
+        ids = [call["id"] for call in witness.of(LLMCallFinished)[0].result.tool_calls]
         assert [name for name, _, _ in told] == ids
+        assert len(set(ids)) == len(kinds)
+        assert "" not in ids
         assert sorted(event.tool_call_id for event in events if isinstance(event, ToolReturned)) == sorted(ids)
-        errors = {"raise", "deny", "unknown", "malformed", "wrong", "timeout"}
-        assert [is_error for _, _, is_error in told] == [kind in errors for kind in kinds]
+        answers = [message for message in model.requests[1] if message.role == "tool"]
+        assert [message.tool_call.id for message in answers if message.tool_call] == ids
+        assert [message.text for message in answers] == [text for _, text, _ in told]
+        assert [is_error for _, _, is_error in told] == [kind in ERRORS for kind in kinds]
         for kind, (_, text, _) in zip(kinds, told, strict=True):
-            expected = {"ok": "ok", "sync": "sync", "deny": "deny", "replace": "replace", "empty": "", "repair": "ok"}
-            assert text == expected.get(kind, text)
+            assert text == TEXTS.get(kind, text)
             assert text or kind == "empty"
         assert unanswered(entries) == []
         assert witness.problems() == []
@@ -716,46 +821,9 @@ def test_s42_any_mix_of_calls_gives_one_result_for_each_in_order(
     anyio.run(main, backend=anyio_backend)
 
 
-async def test_s53_the_same_events_wherever_a_tool_is_called() -> None:
-    names: list[str] = []
-
-    def note(event: AgentEvent) -> None:
-        if isinstance(event, ToolCallStarted | ToolCallFinished):
-            names.append(f"{type(event).__name__} {event.call.tool}")
-
-    inner = agent_of(add, calls=[Call("add", {"a": 1})])
-    inner.events.on(AgentEvent, note)
-
-    @tool
-    async def ask() -> str:
-        """Ask another agent."""
-        return str(await run(inner))
-
-    @tool(name="add")
-    async def add_here(a: int) -> int:
-        """Add here."""
-        return a
-
-    outer = agent_of(ask, add_here, calls=[Call("ask")])
-    outer.events.on(AgentEvent, note)
-    await run(outer)
-    assert names == ["ToolCallStarted ask", "ToolCallStarted add", "ToolCallFinished add", "ToolCallFinished ask"]
-    names.clear()
-    tape = outer.tape("t")
-    ways: list[Callable[[], Awaitable[object]]] = [
-        partial(outer.run_command, tape, "add 1"),
-        partial(run, Agent(model=ScriptedModel(Reply(calls=[Call("add", {"a": 1})]), "done"), tools=[add_here])),
-    ]
-    await ways[0]()
-    assert names == ["ToolCallStarted add", "ToolCallFinished add"]
-    names.clear()
-    model = ScriptedModel(Reply(calls=[Call("add", {"a": 1})]))
-    async with outer.run_once("go", tape=tape, model=model) as stream:
-        await read(stream)
-    assert names == ["ToolCallStarted add", "ToolCallFinished add"]
-
-
 async def test_s55_an_observer_changes_nothing() -> None:
+    """S55: a handler that only observes changes nothing of the transcript."""
+
     def transcript(agent: Agent, model: ScriptedModel) -> list[str]:
         return [line for request in model.requests for line in said(request)]
 

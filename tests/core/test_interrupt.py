@@ -74,6 +74,7 @@ except KeyboardInterrupt:
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 def test_s84_an_interrupt_ends_a_run_in_bounded_time(backend: str, how: str, tmp_path: Path) -> None:
+    """S84: Ctrl-C during a plain function ends run and lifespans in bounded time, with exit code 130."""
     script = tmp_path / "program.py"
     script.write_text(PROGRAM, encoding="utf-8")
     process = subprocess.Popen(

@@ -9,7 +9,7 @@ import pytest
 from bub.bus import EventBus
 from bub.core.agent import Agent
 from bub.core.events import AgentEvent, ChatFinished, RunStarted, TapeEvent
-from bub.core.recorder import TapeRecorder, exchange_entries
+from bub.core.recorder import TapeRecorder
 from bub.core.toolmaking import tool
 from bub.errors import ModelError
 from bub.messages import republic
@@ -93,33 +93,6 @@ async def test_a_failure_is_recorded_with_its_kind_and_its_text() -> None:
     assert error.payload == {"kind": "ModelError", "message": "the connection broke"}
     assert error.meta["outcome"] == "partial"
     assert entries[-1].payload["data"]["error"] == {"type": "ModelError", "message": "the connection broke"}
-
-
-def test_an_exchange_is_recorded_as_messages_calls_and_results() -> None:
-    calls = (republic.ToolCall("a", "add", "{}"), republic.ToolCall("b", "add", "{}"))
-    messages = [
-        republic.system("be nice"),
-        republic.user("hello"),
-        republic.Message("assistant", (), tool_calls=calls),
-        republic.tool(calls[0], "1"),
-        republic.tool(calls[1], "no", is_error=True),
-    ]
-    entries = exchange_entries(messages, {"run_id": "r"})
-    assert [(entry.kind, entry.payload) for entry in entries] == [
-        ("system", {"content": "be nice"}),
-        ("message", {"role": "user", "content": "hello"}),
-        ("tool_call", {"calls": [{"id": name, "name": "add", "arguments": "{}"} for name in "ab"]}),
-        (
-            "tool_result",
-            {
-                "results": [
-                    {"tool_call_id": "a", "content": "1"},
-                    {"tool_call_id": "b", "content": "no", "is_error": True},
-                ]
-            },
-        ),
-    ]
-    assert all(entry.meta == {"run_id": "r"} for entry in entries)
 
 
 async def test_media_of_a_result_is_kept() -> None:

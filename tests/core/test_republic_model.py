@@ -318,6 +318,7 @@ async def test_a_request_is_tried_again_when_the_provider_is_busy() -> None:
 
 
 async def test_a_stream_that_has_begun_is_never_tried_again() -> None:
+    """S87: neither retries nor fallbacks begin anew after the first output."""
     provider = Provider(streamed(*sse(piece(content="Hel")), httpx2.ReadError("gone")), answer("Hello"))
     seen: list[ModelEvent] = []
     await failure(client_of(provider, max_retries=2, fallbacks=["openai:second"]), seen)
@@ -362,6 +363,7 @@ async def test_a_request_that_is_too_long_is_not_for_another_model() -> None:
 
 @pytest.mark.parametrize("ending_with", ["break", "raise", "close", "cancel", "nothing"])
 async def test_leaving_early_closes_the_response_once(ending_with: str) -> None:
+    """S34: however its reader leaves, the provider's response is closed once and nothing is left to the loop."""
     body = Body(sse(piece(content="a"), piece(content="b")), endless=True)
     provider = Provider(httpx2.Response(200, stream=body))
     told: list[object] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import anyio
@@ -29,6 +30,7 @@ from bub.core.tools import ToolContext
 from bub.errors import BubError, ModelError
 from bub.messages import republic
 from bub.streaming import StepEnded, StreamFailed, TextDelta, Usage
+from bub.tape.entry import TapeEntry
 from bub.testing.scripted_model import Call, Reply, ScriptedModel, disconnects, too_long
 from tests.doubles.agents import Witness, read, results, run, said, shape, texts, unanswered
 
@@ -96,6 +98,7 @@ async def test_what_the_events_of_a_run_say() -> None:
 
 
 async def test_s54_the_end_of_a_model_call_is_told_when_the_answer_is_tool_calls_alone() -> None:
+    """S54: a reply of tool calls alone has its end of the model call, before the first tool."""
     agent = Agent(model=ScriptedModel(Reply(calls=[Call("add", {"a": 1})]), "done"), tools=[add])
     witness = Witness(agent)
     await run(agent)
@@ -104,6 +107,7 @@ async def test_s54_the_end_of_a_model_call_is_told_when_the_answer_is_tool_calls
 
 
 async def test_s18_a_model_that_fails_in_step_two_ends_everything_once_and_in_order() -> None:
+    """S18: a model that raises in step two ends call, step and run once each, in order, and its error comes out."""
     error = ModelError("gone")
     agent = Agent(model=ScriptedModel(Reply(calls=[Call("add", {"a": 1})]), Reply(error=error)), tools=[add])
     witness = Witness(agent)
@@ -145,6 +149,7 @@ async def test_the_error_of_another_is_a_model_error_to_the_readers_of_the_strea
     ],
 )
 async def test_a_handler_that_raises_fails_the_run_and_loses_nothing(kind: type[AgentEvent]) -> None:
+    """S18: whoever raises, step and run end once each."""
     agent = Agent(model=ScriptedModel(Reply(text="let me", calls=[Call("add", {"a": 1})]), "done"), tools=[add])
     witness = Witness(agent)
     error = LookupError("mine")
@@ -474,12 +479,31 @@ async def test_a_request_that_is_too_long_twice_is_an_error_and_the_prompt_is_ke
     assert shape(entries).count("anchor") == 1
 
 
-async def test_a_message_that_merely_speaks_of_a_token_limit_causes_no_hand_off() -> None:
-    text = "maximum context length exceeded: token limit of 8192, prompt is too long"
-    agent = Agent(model=ScriptedModel(Reply(error=ModelError(text)), "never"))
-    with pytest.raises(ModelError, match="token limit"):
+SPEAKS_OF_IT = "maximum context length exceeded: token limit of 8192, prompt is too long"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ModelError(SPEAKS_OF_IT), OSError(SPEAKS_OF_IT), BubError(SPEAKS_OF_IT)],
+    ids=lambda error: type(error).__name__,
+)
+async def test_a_message_that_merely_speaks_of_a_token_limit_causes_no_hand_off(error: Exception) -> None:
+    """Nor does one of a user, of a tool or of the model itself."""
+    agent = Agent(model=ScriptedModel(Reply(error=error), "never"))
+    with pytest.raises(type(error), match="token limit"):
         await run(agent)
     assert await agent.tape("t").anchors() == []
+
+    @tool
+    async def speak() -> str:
+        """Fail, and speak of it."""
+        raise error
+
+    model = ScriptedModel(Reply(text=SPEAKS_OF_IT, calls=[Call("speak")]), SPEAKS_OF_IT)
+    agent = Agent(model=model, tools=[speak])
+    await run(agent, SPEAKS_OF_IT)
+    assert await agent.tape("t").anchors() == []
+    assert len(model.requests) == 2
 
 
 async def test_a_request_that_is_too_long_after_its_answer_began_is_an_error() -> None:
@@ -541,6 +565,8 @@ async def test_a_hand_off_that_is_followed_by_a_close_gives_back_the_messages_al
 
 
 async def test_a_hand_off_by_a_tool_leaves_its_own_exchange_whole() -> None:
+    """S76: an anchor that a tool sets between its call and its result parts them for no reader."""
+
     @tool(name="tape.handoff")
     async def handoff(context: ToolContext) -> str:
         """Start anew."""
@@ -559,6 +585,43 @@ async def test_a_hand_off_by_a_tool_leaves_its_own_exchange_whole() -> None:
     assert said(model.requests[3])[1:] == [*rest, "assistant: done", "user: later"]
 
 
+def whole(messages: Sequence[republic.Message]) -> bool:
+    """Whether the results of tools follow their calls, each once and in order."""
+    waiting: list[str] = []
+    for message in messages:
+        if message.role == "tool":
+            if message.tool_call is None or waiting[:1] != [message.tool_call.id]:
+                return False
+            del waiting[0]
+        elif waiting:
+            return False
+        waiting += [call.id for call in message.tool_calls]
+    return not waiting
+
+
+@pytest.mark.parametrize("by_hand_off", [True, False])
+async def test_an_anchor_anywhere_on_a_tape_leaves_every_request_whole(by_hand_off: bool) -> None:
+    """S76: the history is cut at every place of it, also between a call and its result."""
+    model = ScriptedModel(Reply(text="a", calls=[Call("add", {"a": 1}), Call("fail")]), Reply(calls=[Call("add")]), "b")
+    agent = Agent(model=model, tools=[add, fail])
+    await run(agent)
+    entries = list(await agent.tape("t").query())
+    assert len(results(entries)) == 3
+    for place in range(len(entries) + 1):
+        cut = agent.tape(f"cut at {place}")
+        anchor = TapeEntry.anchor("cut", {"summary": "so far"})
+        await cut.append(*entries[:place], *([] if by_hand_off else [anchor]))
+        if by_hand_off:
+            await cut.handoff("cut", {"summary": "so far"})
+        await cut.append(*entries[place:])
+        asked = ScriptedModel("fine")
+        await run(agent, "and now?", tape=cut.name, model=asked)
+        system, *rest = asked.requests[0]
+        assert "so far" in system.text
+        assert whole(rest), (place, said(rest))
+        assert said(rest)[-1] == "user: and now?"
+
+
 # ------------------------------------------------------------------------------------------------------ usage, runs
 
 
@@ -572,6 +635,8 @@ async def test_the_usage_of_a_failed_call_counts_too() -> None:
 
 
 async def test_s65_two_runs_on_one_tape_never_interleave_an_exchange() -> None:
+    """S65: two runs on one tape, both with tool calls: each stands there in one piece."""
+
     @tool
     async def wait() -> str:
         """Wait for the other run."""
@@ -600,6 +665,71 @@ async def test_s65_two_runs_on_one_tape_never_interleave_an_exchange() -> None:
     assert sorted(ids, key=ids.index) == ids
     assert len(set(ids)) == 2
     assert unanswered(entries) == []
+
+
+async def test_two_single_steps_on_one_open_tape_never_interleave_an_exchange() -> None:
+    """S65: what `run_once` adds is appended at once, and still each exchange in one piece."""
+    both = anyio.Event()
+    arrived: list[str] = []
+
+    @tool
+    async def wait() -> str:
+        """Wait for the other step."""
+        arrived.append("here")
+        if len(arrived) == 2:
+            both.set()
+        await both.wait()
+        return "waited"
+
+    agent = Agent(model=ScriptedModel(*[Reply(text="x", calls=[Call("wait"), Call("wait")])] * 2), tools=[wait])
+    tape = agent.tape("t")
+
+    async def once(prompt: str) -> None:
+        async with agent.run_once(prompt, tape=tape) as stream:
+            await read(stream)
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            for prompt in ("one", "two"):
+                tasks.start_soon(once, prompt)
+    entries = [entry for entry in await tape.query() if entry.kind != "event"]
+    ids = [entry.run_id for entry in entries]
+    assert shape(entries) == ["user", "assistant", "tool_call", "tool_result"] * 2
+    assert ids == [ids[0]] * 4 + [ids[-1]] * 4
+    assert unanswered(entries) == []
+
+
+async def test_events_that_are_emitted_inside_handlers_and_tools_complete() -> None:
+    """S31, S32: a tool awaits an event of its own, whose handler awaits others and runs an agent on the same bus."""
+
+    class Asked(AgentEvent):
+        depth: int
+
+    @tool
+    async def ask(context: ToolContext) -> str:
+        """Ask through the bus."""
+        assert context.events is not None
+        await context.events.emit(Asked(state=context.state, depth=1))
+        return "asked"
+
+    model = ScriptedModel(Reply(calls=[Call("ask")]), "inner", "done")
+    agent = Agent(model=model, tools=[ask])
+    order: list[str] = []
+
+    @agent.events.on(Asked)
+    async def answer(event: Asked) -> None:
+        order.append(f"in {event.depth}")
+        if event.depth < 3:
+            await agent.events.emit(Asked(state=event.state, depth=event.depth + 1))
+        else:
+            await run(agent, tape="inner")
+        order.append(f"out {event.depth}")
+
+    with anyio.fail_after(5):
+        await run(agent)
+    assert order == ["in 1", "in 2", "in 3", "out 3", "out 2", "out 1"]
+    assert texts(await agent.tape("inner").query(), "assistant") == ["inner"]
+    assert texts(await agent.tape("t").query(), "assistant") == ["done"]
 
 
 async def test_a_run_that_is_not_merged_leaves_the_tape_as_it_was() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 
@@ -69,6 +69,7 @@ def entries(store: MemoryTapeStore, name: str = "t") -> list[TapeEntry]:
 
 
 async def test_s34_leaving_the_loop_is_no_error_and_closes_the_request_once() -> None:
+    """S34: a reader who breaks after one event meets no error, and the response is closed once."""
     model = ScriptedModel(Reply(text=["one", "two", "three"]))
     async with no_task_left(), Agent(model=model).run("hello", tape="t") as stream:
         async for event in stream:
@@ -79,6 +80,7 @@ async def test_s34_leaving_the_loop_is_no_error_and_closes_the_request_once() ->
 
 
 async def test_s36_a_tool_that_was_asked_for_does_not_run_when_the_reader_leaves_before() -> None:
+    """S36: a reader who breaks before a tool runs prevents its effect."""
     effect = Effect()
     store = MemoryTapeStore()
     agent = Agent(model=ScriptedModel(Reply(calls=[Call("effect")])), tools=[effect.tool], store=store)
@@ -88,6 +90,55 @@ async def test_s36_a_tool_that_was_asked_for_does_not_run_when_the_reader_leaves
             break
     assert effect.times == 0
     assert results(entries(store)) == [("call_1", "The call was not made: the run ended before it.", True)]
+
+
+ANSWER = Reply(text=["one", "two"], calls=[Call("effect"), Call("effect")], usage=Usage(input_tokens=1))
+
+
+class Left(Exception):
+    """Raised by a reader who has seen enough."""
+
+
+async def leave_after(count: int, how: str, agent: Agent) -> int:
+    """Read so many events of a run, then leave it; how many were read."""
+    taken = 0
+    with suppress(Left), anyio.CancelScope() as scope:
+        async with no_task_left(), agent.run("hello", tape="t") as stream:
+            while taken < count and await anext(stream, None) is not None:
+                taken += 1
+            if how == "raise":
+                raise Left
+            if how == "close":
+                await stream.aclose()
+            if how == "cancel":
+                scope.cancel()
+                await anyio.sleep(0)
+    return taken
+
+
+@pytest.mark.parametrize("how", ["break", "raise", "close", "cancel"])
+async def test_leaving_anywhere_is_no_error_closes_every_response_and_prevents_what_comes_after(
+    how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """S34, S36: after any number of events; the tools run only for a reader who has seen all of the answer."""
+    before_the_tools = 5
+    reached: list[int] = []
+    for count in range(15):
+        effect = Effect()
+        effect.may_end.set()
+        model = ScriptedModel(ANSWER, Reply(text="done"))
+        agent = Agent(model=model, tools=[effect.tool])
+        reached.append(await leave_after(count, how, agent))
+        assert (model.opened, model.closed) == (0, len(model.requests))
+        assert count > before_the_tools or effect.times == 0
+        kept = await agent.tape("t").query()
+        assert texts(kept, "user") == ["hello"]
+        assert unanswered(kept) == []
+    gc.collect()
+    await anyio.wait_all_tasks_blocked()
+    assert [record.getMessage() for record in caplog.records] == []
+    assert effect.times == 2
+    assert reached == [*range(11), 10, 10, 10, 10]
 
 
 async def test_a_model_is_not_asked_before_somebody_reads() -> None:
@@ -113,6 +164,7 @@ async def test_the_next_step_does_not_start_before_the_reader_asks_for_more() ->
 
 
 async def test_s38_a_run_that_is_cancelled_in_a_tool_keeps_the_prompt_and_answers_the_call() -> None:
+    """S38: of a run that is cancelled in a tool the prompt stays, each call has a result, and a new prompt follows."""
     effect = Effect()
     store = MemoryTapeStore()
     model = ScriptedModel(Reply(text="I will", calls=[Call("effect"), Call("effect")]), "and now this")
@@ -131,7 +183,51 @@ async def test_s38_a_run_that_is_cancelled_in_a_tool_keeps_the_prompt_and_answer
     assert unanswered(entries(store)) == []
 
 
+@pytest.mark.parametrize("how", ["cancel", "close", "break"])
+async def test_finished_steps_stay_when_a_later_one_is_ended(how: str) -> None:
+    """S38: the user's message, the steps before, and an answer for each call of the step that was ended."""
+    effect = Effect()
+    effect.may_end.set()
+    step = Reply(text="first", calls=[Call("effect")])
+    model = ScriptedModel(step, Reply(text="second", calls=[Call("effect"), Call("effect")]), "and now this")
+    agent = Agent(model=model, tools=[effect.tool])
+
+    async def consume(scope: anyio.CancelScope) -> None:
+        async with agent.run("hello", tape="t") as stream:
+            async for event in stream:
+                if event == StepEnded(1, True, "first"):
+                    effect.began, effect.may_end = anyio.Event(), anyio.Event()
+                if event == ToolCallRequested("call_3", "effect", {}):
+                    break
+            if how == "break":
+                return
+            tasks.start_soon(read, stream)
+            await effect.began.wait()
+            if how == "cancel":
+                scope.cancel()
+                await anyio.sleep(0)
+            await stream.aclose()
+
+    with anyio.CancelScope() as scope:
+        async with anyio.create_task_group() as tasks:
+            await consume(scope)
+    kept = await agent.tape("t").query()
+    assert texts(kept, "user") == ["hello"]
+    assert texts(kept, "assistant") == ["first", "second"]
+    done, *ended = results(kept)
+    assert done == ("call_1", "had an effect", False)
+    told = "The call was not made" if how == "break" else "The call was interrupted"
+    assert [(name, str(text).startswith(told), is_error) for name, text, is_error in ended] == [
+        ("call_2", True, True),
+        ("call_3", True, True),
+    ]
+    await run(agent, "again")
+    roles = ["user", "assistant", "tool", "assistant", "tool", "tool", "user"]
+    assert [message.role for message in model.requests[2]] == roles
+
+
 async def test_s39_leaving_early_counts_as_cancelled_and_tells_no_result_of_the_model() -> None:
+    """S39: a reader who breaks makes the run cancelled, not failed, and no end of the model call is told."""
     agent = Agent(model=ScriptedModel(Reply(text=["one", "two"])))
     witness = Witness(agent)
     async with agent.run("hello", tape="t") as stream:
@@ -147,6 +243,8 @@ async def test_s39_leaving_early_counts_as_cancelled_and_tells_no_result_of_the_
 async def test_s39_an_error_that_comes_of_leaving_is_logged_and_does_not_count(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    """S39: nor does an error that comes of the leaving make it failed."""
+
     class Stumbling(ScriptedModel):
         """A model whose connection cannot be closed in peace."""
 
@@ -200,6 +298,7 @@ async def test_a_client_that_is_an_async_generator_is_closed_in_the_task_that_re
 
 
 async def test_s40_text_that_was_shown_is_kept_and_marked_as_partial() -> None:
+    """S40: text that was shown before the end is on the tape, marked as partial."""
     store = MemoryTapeStore()
     agent = Agent(model=ScriptedModel(Reply(text=["one ", "two ", "three ", "four"])), store=store)
     seen = 0
@@ -215,7 +314,43 @@ async def test_s40_text_that_was_shown_is_kept_and_marked_as_partial() -> None:
     assert user.meta["outcome"] == "partial"
 
 
+@pytest.mark.parametrize("calls", [0, 2])
+async def test_text_that_was_shown_before_a_cancellation_is_kept_and_the_next_request_is_whole(calls: int) -> None:
+    """S40: three pieces were shown, then comes a cancel; calls of which nothing was known yet leave no trace."""
+    pieces = ["one ", "two ", "three "]
+    pauses = shown = 0
+
+    async def stall() -> None:
+        nonlocal pauses
+        pauses += 1
+        if pauses == 5:  # one before the request, one before each piece
+            await anyio.sleep_forever()
+
+    agent = Agent(model=ScriptedModel(Reply(text=[*pieces, "four"], calls=[Call("effect")] * calls), pause=stall))
+
+    async def consume() -> None:
+        nonlocal shown
+        async with agent.run("hello", tape="t") as stream:
+            async for _ in stream:
+                shown += 1
+
+    async with no_task_left(), anyio.create_task_group() as tasks:
+        tasks.start_soon(consume)
+        await anyio.wait_all_tasks_blocked()
+        tasks.cancel_scope.cancel()
+    assert shown == 3
+    kept = await agent.tape("t").query()
+    (message,) = [entry for entry in kept if entry.payload.get("role") == "assistant"]
+    assert str(message.payload["content"]).startswith("".join(pieces))
+    assert message.meta["outcome"] == "partial"
+    assert unanswered(kept) == []
+    model = ScriptedModel("fine")
+    await run(agent, "again", model=model)
+    assert [one.role for one in model.requests[0]] == ["user", "assistant", "user"]
+
+
 async def test_s37_everything_is_in_a_slow_store_when_the_block_is_left() -> None:
+    """S37: a slow store has everything when the block is left."""
     slow = 0
 
     async def pause() -> None:
@@ -239,6 +374,7 @@ async def test_s37_everything_is_in_a_slow_store_when_the_block_is_left() -> Non
 
 
 async def test_s87_a_broken_connection_is_not_tried_again_by_the_kernel_so_no_text_comes_twice() -> None:
+    """S87: a provider that drops after two deltas is not asked again, so no text comes twice."""
     store = MemoryTapeStore()
     model = ScriptedModel(disconnects(2, ["one ", "two ", "three"]), "never asked")
     agent = Agent(model=model, store=store)
@@ -560,6 +696,7 @@ async def traced() -> AsyncGenerator[None, None]:
 
 
 async def test_s35_s83_a_stream_may_be_read_and_closed_in_other_tasks_than_it_was_started_in() -> None:
+    """S35, S83: started in one task, read in another, closed in a third; the caller's context variables stay."""
     seen: list[str] = []
 
     @tool
@@ -591,6 +728,7 @@ async def test_s35_s83_a_stream_may_be_read_and_closed_in_other_tasks_than_it_wa
 
 
 async def test_s35_a_stream_that_is_left_to_the_garbage_collector_makes_no_noise() -> None:
+    """S35: a stream that nobody closes is left to the garbage collector without noise."""
     async with no_task_left(), anyio.create_task_group() as tasks:
         stream = Agent(model=ScriptedModel(Reply(text=["a", "b"]))).start("hello", tape="t", tasks=tasks)
         await anext(stream)
@@ -599,6 +737,48 @@ async def test_s35_a_stream_that_is_left_to_the_garbage_collector_makes_no_noise
         await anyio.wait_all_tasks_blocked()
         tasks.cancel_scope.cancel()
     gc.collect()
+
+
+async def test_a_block_may_have_its_stream_read_and_closed_by_other_tasks() -> None:
+    """S35, S83: the same for `agent.run`; the tool sees the caller's context, and the caller's stays as it was."""
+    seen: list[str] = []
+
+    @tool
+    async def look() -> str:
+        """Look at the context."""
+        seen.append(_trace.get())
+        _trace.set("changed by the tool")
+        return "looked"
+
+    agent = Agent(model=ScriptedModel(Reply(text="a", calls=[Call("look")]), Reply(text=["b", "c"])), tools=[look])
+    agent.events.on(StepFinished, lambda event: _trace.set("changed by a handler") and None)
+    taken: list[StreamEvent] = []
+    async with no_task_left(), traced(), agent.run("hello", tape="t") as stream:
+
+        async def take() -> None:
+            taken.append(await anext(stream))
+
+        for _ in range(5):
+            async with anyio.create_task_group() as readers:
+                readers.start_soon(take)
+        async with anyio.create_task_group() as closers:
+            closers.start_soon(stream.aclose)
+            closers.start_soon(stream.aclose)
+        assert await read(stream) == []
+        assert _trace.get() == "inside"
+    assert [type(event) for event in taken] == [TextDelta, ToolCallRequested, ToolReturned, StepEnded, TextDelta]
+    assert seen == ["inside"]
+    assert _trace.get() == "none"
+
+
+async def test_a_run_that_is_never_entered_leaves_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """S35: no coroutine that nobody awaits, no task, nothing on the tape."""
+    model = ScriptedModel("never")
+    agent = Agent(model=model)
+    async with no_task_left():
+        agent.run("hello", tape="t")
+        gc.collect()
+    assert (model.requests, await agent.tape("t").query(), caplog.records) == ([], [], [])
 
 
 async def test_one_reader_at_a_time() -> None:

@@ -26,6 +26,8 @@ async def called(made: Tool, *arguments: dict[str, object]) -> tuple[dict[str, o
 
 
 async def test_s46_optional_parameters_are_right_and_variadic_ones_are_never_dropped() -> None:
+    """S46: Optional is right in the schema, variadics are refused when the tool is made."""
+
     @tool
     async def name(first: str, title: str | None = None) -> str:
         """Name somebody."""
@@ -49,6 +51,8 @@ async def test_s46_optional_parameters_are_right_and_variadic_ones_are_never_dro
 
 
 async def test_s47_defaults_are_shown_and_used() -> None:
+    """S47: what has a default is not required, and the default is shown and used."""
+
     @tool
     async def add(a: int, b: int = 5, *, c: int = 3) -> int:
         """Add."""
@@ -63,6 +67,8 @@ async def test_s47_defaults_are_shown_and_used() -> None:
 
 
 async def test_s48_a_default_of_none_is_fine_and_null_arrives() -> None:
+    """S48: a default of None makes a valid schema, and null arrives as None."""
+
     @tool
     async def look(x: str | None = None) -> str:
         """Look."""
@@ -74,6 +80,8 @@ async def test_s48_a_default_of_none_is_fine_and_null_arrives() -> None:
 
 
 async def test_s51_types_of_the_function_around_are_known_when_the_tool_is_made() -> None:
+    """S51: a local struct of the function around is known when the tool is made."""
+
     class Order(msgspec.Struct):
         item: str
         count: int = 1

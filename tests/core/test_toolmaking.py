@@ -336,6 +336,8 @@ def test_types_without_a_schema_and_every_problem_at_once() -> None:
 
 
 def test_types_of_the_function_around() -> None:
+    """S51: names of the functions around are resolved at once."""
+
     class Local(msgspec.Struct):
         x: int
 
@@ -375,6 +377,8 @@ def test_types_of_the_class_around() -> None:
 
 
 def test_a_name_of_another_function_is_not_found_by_chance() -> None:
+    """S51: a name that nobody knows fails when the tool is made, and is told."""
+
     def make(function: Callable[..., object]) -> list[str]:
         Elsewhere = int  # noqa: F841 - the point
         return problems_of(function)

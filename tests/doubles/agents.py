@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from types import TracebackType
 from typing import Any
 
 import anyio
+from typing_extensions import override
 
 from bub.core.agent import Agent
 from bub.core.events import (
@@ -21,11 +23,15 @@ from bub.core.events import (
     ToolCallStarted,
 )
 from bub.core.run_stream import RunStream
+from bub.core.tools import Tool
 from bub.messages import republic
+from bub.prompt import UserContent
 from bub.streaming import StreamEvent
 from bub.tape.entry import ERROR, EVENT, MESSAGE, SYSTEM, TOOL_CALL, TOOL_RESULT, TapeEntry
 from bub.tape.memory_store import MemoryTapeStore
 from bub.tape.store import AsyncTapeStore, TapeQuery, TapeRecord
+from bub.tape.store_tape import StoreTape
+from bub.testing.scripted_model import ScriptedModel
 
 
 class Points:
@@ -135,6 +141,26 @@ class Witness:
         return found
 
 
+class AllTools(Agent):
+    """An agent whose model has found the deferred tools."""
+
+    @override
+    async def prepare_tools(self, tape: StoreTape, prompt: Sequence[UserContent] | None) -> Sequence[Tool]:
+        return list(self.tools.values())
+
+
+class HeldModel(ScriptedModel):
+    """A scripted model that can be held, as the default plugin holds its client."""
+
+    async def __aenter__(self) -> None:
+        """Hold it."""
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let it go."""
+
+
 def unanswered(entries: Sequence[TapeEntry]) -> list[str]:
     """What is wrong with the exchanges on a tape: calls without one result each, results without a call."""
     found: list[str] = []
@@ -176,9 +202,9 @@ async def read(stream: RunStream) -> list[StreamEvent]:
     return [event async for event in stream]
 
 
-async def run(agent: Agent, prompt: str = "hello", **options: Any) -> list[StreamEvent]:
-    """All events of a run on the tape `t`."""
-    async with agent.run(prompt, **{"tape": "t", **options}) as stream:
+async def run(agent: Agent, prompt: str = "hello", *, tape: str = "t", **options: Any) -> list[StreamEvent]:
+    """All events of a run, on the tape `t` when no other is named."""
+    async with agent.run(prompt, tape=tape, **options) as stream:
         return await read(stream)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any
 
 import anyio
@@ -247,6 +248,114 @@ async def test_a_release_that_raises_does_not_keep_the_others(hook: str) -> None
     assert caught.value is mine
     assert log == [step for step in STOPPED if step != f"-{hook}" or hook == "provide_lifespan"]
     assert made.get_tape_store() is None
+
+
+async def test_work_ends_before_anything_is_released() -> None:
+    log: Log = []
+    made = framework(
+        *full(log),
+        answering(),
+        plugin(provide_environment=lambda session_id: NotedPlace(log, session_id)),
+    )
+
+    async def end(name: str) -> None:
+        await anyio.lowlevel.checkpoint()
+        assert made.get_tape_store() is not None
+        log.append(name)
+        if name == "second":
+            made.before_release(partial(end, "of the second"))
+
+    async with made.running() as stack:
+        made.before_release(partial(end, "first"))
+        stack.callback(log.append, "-mine")
+        made.before_release(partial(end, "second"))
+        await made.process_inbound({"session_id": "s"})
+        log.clear()
+    assert log == ["-mine", "second", "of the second", "first", "-place s", *STOPPED]
+    async with made.running():
+        log.clear()
+    assert log == STOPPED
+
+
+async def test_a_lifespan_may_have_its_work_ended() -> None:
+    """It is over last, when the store is gone; what needs the store ends before."""
+    log: Log = []
+
+    async def end() -> None:
+        log.append(f"store: {made.get_tape_store() is not None}")
+
+    async def lifespan() -> AsyncGenerator[None, None]:
+        made.before_release(end)
+        yield
+        log.append(f"store: {made.get_tape_store() is not None}")
+
+    made = framework(plugin(provide_lifespan=lambda: lifespan(), provide_tape_store=held(log, "store", MemoryStore())))
+    async with made.running():
+        pass
+    assert log == ["+store", "store: True", "-store", "store: False"]
+
+
+async def test_nobody_gets_what_is_being_released() -> None:
+    seen: list[object] = []
+
+    def holding(value: object) -> Generator[object, None, None]:
+        yield value
+        seen.append((made.get_tape_store(), made.get_steering_inbox()))
+
+    store = MemoryStore()
+    made = framework(plugin(provide_tape_store=lambda: holding(store), provide_steering_inbox=lambda: holding(Inbox())))
+    async with made.running():
+        pass
+    assert seen == [(store, None), (None, None)]
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_work_that_cannot_be_ended_does_not_keep_the_rest(is_cancelled: bool) -> None:
+    log: Log = []
+    made = framework(*full(log))
+
+    async def end(name: str) -> None:
+        await anyio.lowlevel.checkpoint()
+        log.append(name)
+        raise OSError(name)
+
+    async def serve() -> None:
+        async with made.running():
+            made.before_release(partial(end, "first"))
+            made.before_release(partial(end, "second"))
+            log.clear()
+            if is_cancelled:
+                scope.cancel()
+
+    with anyio.CancelScope() as scope:
+        if is_cancelled:
+            await serve()
+        else:
+            with pytest.raises(ExceptionGroup, match="several callbacks of before_release failed"):
+                await serve()
+    assert scope.cancelled_caught is is_cancelled
+    assert log == ["second", "first", *STOPPED]
+    async with made.running():
+        log.clear()
+    assert log == STOPPED
+
+
+async def test_outside_running_no_work_can_be_ended() -> None:
+    made = framework()
+    with pytest.raises(RuntimeError, match=r"running\(\) is not entered"):
+        made.before_release(anyio.lowlevel.checkpoint)
+
+
+async def test_cancellation_closes_every_environment() -> None:
+    log: Log = []
+    made = framework(answering(), plugin(provide_environment=lambda session_id: NotedPlace(log, session_id)))
+    with anyio.CancelScope() as scope:
+        async with made.running():
+            for session_id in ("s", "t", "u"):
+                await made.process_inbound({"session_id": session_id})
+            scope.cancel()
+            await anyio.lowlevel.checkpoint()
+    assert log == ["-place s", "-place t", "-place u"]
 
 
 async def test_overlapping_is_refused() -> None:  # S96

@@ -9,12 +9,13 @@ import anyio
 import pytest
 
 from bub.framework.framework import BubFramework
+from bub.hooks.dispatch import table_of
 from tests.doubles.hook_plugins import Small
 from tests.doubles.turns import answering, framework, plugin
 
 
 def at_once(small: Small, hook: str) -> Callable[..., Any]:
-    return small.hooks.function(hook, "at_once", is_async=False)
+    return table_of(small.hooks).function(hook, "at_once", is_async=False)
 
 
 def keeping(log: list[str], name: str, error: Exception | None = None) -> Callable[..., None]:

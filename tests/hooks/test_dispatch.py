@@ -23,7 +23,17 @@ from bub.errors import HookTimeoutError, HookTypeError
 from bub.framework.framework import BubFramework
 from bub.hooks import dispatch
 from bub.hooks.declaration import COLLECT
-from bub.hooks.dispatch import FirstResult, FirstResultSync, HookSet, RunAll, RunAllSync, Sequential, awaits
+from bub.hooks.dispatch import (
+    FirstResult,
+    FirstResultSync,
+    HookSet,
+    RunAll,
+    RunAllSync,
+    Sequential,
+    awaits,
+    specs_of,
+    table_of,
+)
 from bub.hooks.failures import HookFailures
 from bub.hooks.markers import MARK, Mark, hookimpl
 from bub.hooks.registry import HookRegistry
@@ -39,7 +49,7 @@ from tests.doubles.hook_plugins import (
     implementing_all,
 )
 
-SPECS = BubHookSpecs.declared
+SPECS = specs_of(BubHookSpecs)
 HOOKS = sorted(SPECS)
 ASYNC_HOOKS = sorted(name for name, spec in SPECS.items() if spec.is_async)
 SYNC_HOOKS = sorted(name for name, spec in SPECS.items() if not spec.is_async)
@@ -67,7 +77,7 @@ def giving_later(value: object, calls: list[object] | None = None) -> Callable[.
 async def call(hooks: HookSet, hook: str, /, **given: object) -> Any:
     """Call a hook and await it where it is awaited."""
     result = getattr(hooks, hook)(**given)
-    return await result if hooks.declared[hook].is_async else result
+    return await result if table_of(hooks).specs[hook].is_async else result
 
 
 # ------------------------------------------------------------------------------------------------- results
@@ -591,7 +601,7 @@ def test_registrations_while_other_threads_dispatch_never_mix_code_and_implement
         try:
             while not stop.is_set():
                 seen.add(tuple(small.hooks.gather_now(question="?")))
-                seen.add(tuple(small.hooks.function("ask", "run_all", is_async=False)(question="?")))
+                seen.add(tuple(table_of(small.hooks).function("ask", "run_all", is_async=False)(question="?")))
         except BaseException as error:
             errors.append(error)
 
@@ -628,7 +638,7 @@ def test_two_hook_sets_know_nothing_of_each_other() -> None:
     assert one.hooks.gather_now(question="?") == ["a"]
     assert other.hooks.gather_now(question="?") == []
     assert one.hooks.gather_now is not other.hooks.gather_now
-    assert other.hooks.bound("gather_now") == ()
+    assert table_of(other.hooks).bound("gather_now") == ()
     one.add("bad", "observed", giving(1))
     assert other.registry.registrations == {}
 
@@ -648,7 +658,7 @@ def test_nothing_of_an_unregistered_plugin_is_kept() -> None:
         small.registry.register(plugin, name="gone")
         small.hooks.gather_now(question="?")
         small.hooks.ask_now(question="?")
-        small.hooks.function("gather_now", "first_result", is_async=False, named=True)(question="?")
+        table_of(small.hooks).function("gather_now", "first_result", is_async=False, named=True)(question="?")
         return weakref.ref(plugin)
 
     gone = register()
@@ -690,9 +700,13 @@ def test_the_handles_are_functions_of_the_instance_and_gone_from_the_class() -> 
 
 def test_one_function_is_made_for_each_way_of_dispatching() -> None:
     hooks = SmallHooks()
-    assert hooks.function("ask", "first_result", is_async=True) is hooks.ask
-    assert hooks.function("ask", "run_all", is_async=True) is hooks.function("ask", "run_all", is_async=True)
-    assert hooks.function("ask", "run_all", is_async=False) is not hooks.function("ask", "run_all", is_async=True)
+    assert table_of(hooks).function("ask", "first_result", is_async=True) is hooks.ask
+    assert table_of(hooks).function("ask", "run_all", is_async=True) is table_of(hooks).function(
+        "ask", "run_all", is_async=True
+    )
+    assert table_of(hooks).function("ask", "run_all", is_async=False) is not table_of(hooks).function(
+        "ask", "run_all", is_async=True
+    )
 
 
 @pytest.mark.anyio
@@ -701,12 +715,18 @@ async def test_results_may_come_with_the_names_of_their_plugins() -> None:
     small.add("a", "gather", giving("A"))
     small.add("b", "gather", giving_later(None))
     small.add("c", "ask_now", giving(0))
-    assert await small.hooks.function("gather", "run_all", is_async=True, named=True)(question="?") == [
+    assert await table_of(small.hooks).function("gather", "run_all", is_async=True, named=True)(question="?") == [
         ("b", None),
         ("a", "A"),
     ]
-    assert await small.hooks.function("gather", "first_result", is_async=True, named=True)(question="?") == ("a", "A")
-    assert small.hooks.function("ask_now", "first_result", is_async=False, named=True)(question="?") == ("c", 0)
+    assert await table_of(small.hooks).function("gather", "first_result", is_async=True, named=True)(question="?") == (
+        "a",
+        "A",
+    )
+    assert table_of(small.hooks).function("ask_now", "first_result", is_async=False, named=True)(question="?") == (
+        "c",
+        0,
+    )
 
 
 class More(SmallHooks):
@@ -717,9 +737,9 @@ class More(SmallHooks):
 
 
 def test_a_set_may_add_to_another() -> None:
-    assert set(More.declared) == {*SmallHooks.declared, "added"}
-    assert not More.declared["ask"].is_async
-    assert SmallHooks.declared["ask"].is_async
+    assert set(specs_of(More)) == {*specs_of(SmallHooks), "added"}
+    assert not specs_of(More)["ask"].is_async
+    assert specs_of(SmallHooks)["ask"].is_async
     assert More().added(question="?") == []
 
 
@@ -756,7 +776,7 @@ class VagueHooks(HookSet):
 
 
 def test_a_parameter_of_which_no_type_is_known_takes_any_annotation() -> None:
-    spec = VagueHooks.declared["vague"]
+    spec = specs_of(VagueHooks)["vague"]
     assert [spec.annotation(name) for name in spec.parameters] == [Any, Any, str]
     hooks, failures = VagueHooks(), HookFailures()
 
@@ -969,9 +989,9 @@ async def test_a_first_result_of_a_collecting_hook_raises_at_once() -> None:
     small.add("low", "collected", giving("low", calls))
     small.add("broken", "collected", raising(Boom(), "async"))
     with pytest.raises(Boom):
-        await small.hooks.function("collected", "first_result", is_async=True)(question="?")
+        await table_of(small.hooks).function("collected", "first_result", is_async=True)(question="?")
     assert calls == []
-    assert small.hooks.declared["collected"].failure is COLLECT
+    assert table_of(small.hooks).specs["collected"].failure is COLLECT
 
 
 @pytest.mark.anyio

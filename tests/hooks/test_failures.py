@@ -6,6 +6,7 @@ import pytest
 
 from bub.errors import HookTypeError
 from bub.hooks.declaration import Implementation
+from bub.hooks.dispatch import specs_of
 from bub.hooks.failures import HookFailures, collect, error_text, flattened, raise_collected
 from bub.hooks.inspection import read_plugin
 from bub.hooks.markers import hookimpl
@@ -27,7 +28,7 @@ class Plugin:
 
 
 def implementation(method: str, plugin: str = "plugin") -> Implementation:
-    found, _ = read_plugin(Plugin(), plugin, BubHookSpecs.declared, 1)
+    found, _ = read_plugin(Plugin(), plugin, specs_of(BubHookSpecs), 1)
     return next(item for item in found if item.qualname == f"Plugin.{method}")
 
 

@@ -14,6 +14,7 @@ from bub.envelope import Envelope
 from bub.errors import BubError, HookValidationError
 from bub.framework.framework import BubFramework
 from bub.hooks.declaration import Implementation
+from bub.hooks.dispatch import specs_of, table_of
 from bub.hooks.inspection import read_plugin
 from bub.hooks.markers import hookimpl
 from bub.hooks.specs import BubHookSpecs
@@ -24,13 +25,13 @@ mark: Any = hookimpl
 
 def problems(plugin: object) -> list[str]:
     """What is wrong with a plugin, without the places."""
-    implementations, found = read_plugin(plugin, "plugin", BubHookSpecs.declared, 1)
+    implementations, found = read_plugin(plugin, "plugin", specs_of(BubHookSpecs), 1)
     assert bool(found) or implementations
     return [problem.rsplit(" - ", 1)[0] for problem in found]
 
 
 def implementations(plugin: object) -> list[Implementation]:
-    found, wrong = read_plugin(plugin, "plugin", BubHookSpecs.declared, 1)
+    found, wrong = read_plugin(plugin, "plugin", specs_of(BubHookSpecs), 1)
     assert wrong == []
     return found
 
@@ -243,7 +244,7 @@ def generating_later(hook: str) -> object:
     return type("Plugin", (), {"one": getattr(mark, hook)(one)})()
 
 
-@pytest.mark.parametrize("hook", sorted(BubHookSpecs.declared))
+@pytest.mark.parametrize("hook", sorted(specs_of(BubHookSpecs)))
 def test_generators(hook: str) -> None:
     entered = {"provide_tape_store", "provide_steering_inbox", "provide_lifespan"}
     assert problems(generating(hook)) == ([] if hook in entered else [f"hook {hook!r}: {GENERATOR}"])
@@ -379,7 +380,7 @@ def test_every_problem_comes_in_one_error_with_its_place() -> None:
     assert isinstance(caught.value, BubError)
     assert isinstance(caught.value, TypeError)
     assert dict(framework.plugin_status) == {}
-    assert framework.hooks.bound("build_prompt") == ()
+    assert table_of(framework.hooks).bound("build_prompt") == ()
 
 
 def test_without_a_function_there_is_no_place() -> None:
@@ -387,7 +388,7 @@ def test_without_a_function_there_is_no_place() -> None:
         @mark.build_prompt
         class Inner: ...
 
-    _, (problem,) = read_plugin(Plugin(), "plugin", BubHookSpecs.declared, 1)
+    _, (problem,) = read_plugin(Plugin(), "plugin", specs_of(BubHookSpecs), 1)
     assert problem.endswith(" - test_without_a_function_there_is_no_place.<locals>.Plugin.Inner (no source)")
 
 
@@ -403,10 +404,10 @@ def test_what_is_read_of_an_implementation() -> None:
         async def three(self) -> None: ...
 
     plugin = Plugin()
-    found, _ = read_plugin(plugin, "plugin", BubHookSpecs.declared, 7)
+    found, _ = read_plugin(plugin, "plugin", specs_of(BubHookSpecs), 7)
     one, two, _ = found
     assert (one.spec, one.plugin, one.band, one.before, one.after, one.timeout, one.is_coroutine) == (
-        BubHookSpecs.declared["before_tool_call"],
+        specs_of(BubHookSpecs)["before_tool_call"],
         "plugin",
         0,
         ("a",),

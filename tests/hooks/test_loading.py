@@ -18,6 +18,7 @@ import pytest
 
 from bub.errors import BubError, PluginLoadError
 from bub.framework.framework import BubFramework
+from bub.hooks.dispatch import table_of
 from bub.hooks.loading import BUILTIN, DISABLED_VARIABLE, GROUP, Candidate, PluginStatus, candidates, load_plugin
 from bub.hooks.registry import HookRegistry, Registration
 
@@ -96,7 +97,7 @@ def reason(framework: BubFramework, name: str) -> str:
 
 def order(framework: BubFramework) -> list[str]:
     """The plugins in the order in which they were registered, which is the reverse of the call order."""
-    return [i.plugin for i in framework.hooks.bound("provide_tools")][::-1]
+    return [i.plugin for i in table_of(framework.hooks).bound("provide_tools")][::-1]
 
 
 # ------------------------------------------------------------------------------------------------- what is found

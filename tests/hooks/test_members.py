@@ -19,6 +19,7 @@ import pytest
 
 from bub.framework.framework import BubFramework
 from bub.hooks.declaration import Implementation
+from bub.hooks.dispatch import specs_of, table_of
 from bub.hooks.inspection import read_plugin
 from bub.hooks.markers import hookimpl
 from bub.hooks.members import Member, is_a, marked_members
@@ -29,7 +30,7 @@ mark: Any = hookimpl
 
 
 def members(plugin: object) -> list[Member]:
-    return list(marked_members(plugin, BubHookSpecs.declared))
+    return list(marked_members(plugin, specs_of(BubHookSpecs)))
 
 
 def hooks(plugin: object) -> list[str]:
@@ -40,7 +41,7 @@ def registered(plugin: object) -> list[str]:
     """Register it for real, and tell its implementations."""
     framework = BubFramework()
     framework.register(plugin, name="plugin")
-    return [name for name in BubHookSpecs.declared for _ in framework.hooks.bound(name)]
+    return [name for name in specs_of(BubHookSpecs) for _ in table_of(framework.hooks).bound(name)]
 
 
 def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -96,7 +97,7 @@ def test_an_override_with_the_mark_takes_the_place() -> None:
         def build_prompt(self) -> str:
             return f"child of {super().build_prompt()}"
 
-    (implementation, _), _ = read_plugin(Child(), "p", BubHookSpecs.declared, 1)
+    (implementation, _), _ = read_plugin(Child(), "p", specs_of(BubHookSpecs), 1)
     assert implementation.function() == "child of plain"
     assert hooks(Child()) == ["build_prompt", "save_state"]
 
@@ -242,7 +243,7 @@ def test_the_strong_form_on_a_function_of_the_instance_is_refused() -> None:
         def __init__(self) -> None:
             self.anyhow = mark.load_state(lambda: None)
 
-    _, (problem,) = read_plugin(Plugin(), "p", BubHookSpecs.declared, 1)
+    _, (problem,) = read_plugin(Plugin(), "p", specs_of(BubHookSpecs), 1)
     assert "@hookimpl.load_state is for methods." in problem
 
 
@@ -410,7 +411,7 @@ def test_a_class_that_is_only_pretended_is_not_believed(pretends: type) -> None:
 
     framework = BubFramework()
     assert framework.register(Plugin()).endswith("Plugin")
-    assert [i.plugin for i in framework.hooks.bound("build_prompt")] == [*framework.plugin_status]
+    assert [i.plugin for i in table_of(framework.hooks).bound("build_prompt")] == [*framework.plugin_status]
 
 
 def test_hostile_attributes_of_a_class_are_left_alone() -> None:
@@ -577,14 +578,14 @@ def test_the_attribute_lookup_of_a_module_is_not_used() -> None:
 
 def test_a_bound_method_in_a_module_counts_in_the_plain_form() -> None:
     plain = Plain()
-    (implementation,), problems = read_plugin(module(save=plain.save_state), "p", BubHookSpecs.declared, 1)
+    (implementation,), problems = read_plugin(module(save=plain.save_state), "p", specs_of(BubHookSpecs), 1)
     assert isinstance(implementation, Implementation)
     assert problems == []
-    _, (problem,) = read_plugin(module(build=plain.build_prompt), "p", BubHookSpecs.declared, 1)
+    _, (problem,) = read_plugin(module(build=plain.build_prompt), "p", specs_of(BubHookSpecs), 1)
     assert "@hookimpl.build_prompt is for methods." in problem
 
 
 def test_class_and_static_methods_in_a_module_are_refused() -> None:
     plugin = module(one=classmethod(mark.build_prompt(lambda: None)), two=staticmethod(hookimpl(_named("save_state"))))
-    _, problems = read_plugin(plugin, "p", BubHookSpecs.declared, 1)
+    _, problems = read_plugin(plugin, "p", specs_of(BubHookSpecs), 1)
     assert ["expected a plain method, got a classmethod" in problems[0], "staticmethod" in problems[1]] == [True, True]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from bub.hooks.dispatch import specs_of
 from bub.hooks.options import Options, read_options
 from bub.hooks.specs import BubHookSpecs
 
-SPEC = BubHookSpecs.declared["build_prompt"]
-GUARD = BubHookSpecs.declared["before_tool_call"]
+SPEC = specs_of(BubHookSpecs)["build_prompt"]
+GUARD = specs_of(BubHookSpecs)["before_tool_call"]
 
 
 @pytest.mark.parametrize(
@@ -70,9 +71,9 @@ def test_every_problem_is_told() -> None:
     assert len(problems) == 6
 
 
-@pytest.mark.parametrize("hook", sorted(BubHookSpecs.declared))
+@pytest.mark.parametrize("hook", sorted(specs_of(BubHookSpecs)))
 def test_only_before_tool_call_can_deny(hook: str) -> None:
-    options, problems = read_options({"on_failure": "deny"}, BubHookSpecs.declared[hook])
+    options, problems = read_options({"on_failure": "deny"}, specs_of(BubHookSpecs)[hook])
     if hook == "before_tool_call":
         assert problems == []
         assert options.denial is GUARD.denial is not None

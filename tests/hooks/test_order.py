@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from bub.errors import HookOrderError
 from bub.hooks.declaration import Band
+from bub.hooks.dispatch import table_of
 from bub.hooks.markers import MARK, Mark
 from tests.doubles.hook_plugins import Small, implementing_all
 
@@ -79,19 +80,19 @@ def _named(name: str) -> Callable[[object], str]:
 
 
 def order(small: Small) -> list[str]:
-    return [implementation.plugin for implementation in small.hooks.bound("gather")]
+    return [implementation.plugin for implementation in table_of(small.hooks).bound("gather")]
 
 
 def called(small: Small) -> list[object]:
-    call = small.hooks.function("gather", "run_all", is_async=False)
+    call = table_of(small.hooks).function("gather", "run_all", is_async=False)
     found: list[object] = call(question="?")
     return found
 
 
 def state_of(small: Small) -> object:
     return (
-        {name: small.hooks.bound(name) for name in small.hooks.declared},
-        {name: small.registry.group(spec.group) for name, spec in small.hooks.declared.items()},
+        {name: table_of(small.hooks).bound(name) for name in table_of(small.hooks).specs},
+        {name: small.registry.group(spec.group) for name, spec in table_of(small.hooks).specs.items()},
         dict(small.registry.registrations),
     )
 
@@ -257,6 +258,6 @@ def test_one_order_stands_over_the_hooks_of_a_group() -> None:
     small.add("two", "paired_two", lambda self: "two")
     small.add("three", "paired_one", lambda self: "three", after=("two",))
     assert [i.plugin for i in small.registry.group("pair")] == ["one", "two", "three"]
-    assert [i.plugin for i in small.hooks.bound("paired_one")] == ["one", "three"]
-    assert [i.plugin for i in small.hooks.bound("paired_two")] == ["two"]
+    assert [i.plugin for i in table_of(small.hooks).bound("paired_one")] == ["one", "three"]
+    assert [i.plugin for i in table_of(small.hooks).bound("paired_two")] == ["two"]
     assert small.registry.group("unknown") == ()

@@ -12,6 +12,7 @@ import pytest
 
 from bub.errors import BubError, HookOrderError, HookValidationError, PluginNameError
 from bub.framework.framework import BubFramework
+from bub.hooks.dispatch import specs_of, table_of
 from bub.hooks.markers import hookimpl
 from bub.hooks.registry import plugin_name
 from bub.hooks.specs import BubHookSpecs
@@ -34,7 +35,7 @@ class Plugin:
 
 def state_of(framework: BubFramework) -> object:
     hooks = framework.hooks
-    return {name: hooks.bound(name) for name in hooks.declared}, dict(framework.plugin_status)
+    return {name: table_of(hooks).bound(name) for name in table_of(hooks).specs}, dict(framework.plugin_status)
 
 
 # ------------------------------------------------------------------------------------------------------ names
@@ -213,7 +214,7 @@ async def test_a_resource_that_comes_too_late_is_refused(hook: str) -> None:  # 
         assert framework.hooks.provide_tools() == [[]]  # other hooks count from the next call
     framework.unregister("late")
     framework.register(plugin, name="late")
-    assert len(framework.hooks.bound(hook)) == 1
+    assert len(table_of(framework.hooks).bound(hook)) == 1
 
 
 # ------------------------------------------------------------------------------------------------- unregister
@@ -221,19 +222,19 @@ async def test_a_resource_that_comes_too_late_is_refused(hook: str) -> None:  # 
 
 def test_unregister_takes_away_everything_of_a_plugin() -> None:  # S27
     framework = BubFramework()
-    functions: dict[str, Callable[..., object]] = {hook: lambda self: None for hook in BubHookSpecs.declared}
+    functions: dict[str, Callable[..., object]] = {hook: lambda self: None for hook in specs_of(BubHookSpecs)}
     plugin = implementing_all(functions)
     type(plugin).second = mark.build_prompt(lambda self: "second")  # type: ignore[attr-defined]
     framework.register(Plugin(), name="other")
     before = state_of(framework)
     framework.register(plugin, name="whole")
-    assert [i.plugin for i in framework.hooks.bound("build_prompt")] == ["whole", "whole", "other"]
+    assert [i.plugin for i in table_of(framework.hooks).bound("build_prompt")] == ["whole", "whole", "other"]
     assert framework.unregister("whole") is plugin
     assert state_of(framework) == before
     assert framework.hooks.provide_tools() == [[]]
     assert all(i.plugin == "other" for report in framework.hook_report() for i in report.implementations)
     framework.register(plugin, name="whole")
-    assert len(framework.hooks.bound("build_prompt")) == 3
+    assert len(table_of(framework.hooks).bound("build_prompt")) == 3
     assert framework.hooks.provide_tools() == [None, []]
 
 
@@ -243,7 +244,7 @@ def test_unregister_forgets_the_failures_of_a_plugin() -> None:
     def fails(self: object) -> None:
         raise ValueError
 
-    call = small.hooks.function("observed", "run_all", is_async=False)
+    call = table_of(small.hooks).function("observed", "run_all", is_async=False)
     plugin = small.add("broken", "observed", fails)
     small.add("broken too", "observed", fails)
     call(question="?")
@@ -289,7 +290,7 @@ async def test_a_plugin_may_register_others_from_its_constructor() -> None:
 
     framework.register(Whole(), name="outer")
     assert list(framework.plugin_status) == ["inner", "outer"]
-    assert [i.plugin for i in framework.hooks.bound("build_prompt")] == ["outer", "inner"]
+    assert [i.plugin for i in table_of(framework.hooks).bound("build_prompt")] == ["outer", "inner"]
     assert await framework.hooks.build_prompt(**arguments()["build_prompt"]) == "prompt"
 
 
@@ -337,7 +338,7 @@ def test_the_report_shows_the_call_order() -> None:  # S12
     framework.register(Plugin(), name="plain")
     framework.register(implementing("build_prompt", lambda self: None, trylast=True), name="last")
     reports = {report.name: report for report in framework.hook_report()}
-    assert list(reports) == list(BubHookSpecs.declared)
+    assert list(reports) == list(specs_of(BubHookSpecs))
     report = reports["build_prompt"]
     assert (report.mode, report.accepts_async, report.failure) == ("first_result", True, "propagate")
     assert [(i.plugin, i.priority, i.kind, i.timeout, i.after) for i in report.implementations] == [

@@ -17,6 +17,7 @@ import pytest
 from bub.errors import HookValidationError
 from bub.framework.framework import BubFramework
 from bub.hooks import dispatch
+from bub.hooks.dispatch import table_of
 from bub.hooks.markers import HookImpl, hookimpl
 from bub.hooks.unrolled import CallShape, Shape, compiled
 from tests.doubles.hook_plugins import Small
@@ -136,7 +137,9 @@ def test_plugins_of_many_threads_are_all_registered() -> None:
         sys.setswitchinterval(before)
     assert errors == []
     expected = {f"{number}.{index}" for number in range(8) for index in range(40) if index % 4}
-    assert {i.plugin for i in framework.hooks.bound("provide_tools")} == expected == set(framework.plugin_status)
+    assert (
+        {i.plugin for i in table_of(framework.hooks).bound("provide_tools")} == expected == set(framework.plugin_status)
+    )
     assert len(framework.hooks.provide_tools()) == len(expected)
 
 
@@ -161,7 +164,9 @@ def test_a_registration_costs_the_same_whatever_others_implement() -> None:
         framework.register(Plain(), name=f"p{index}")
     among_many = min(register(100), register(150))
     assert among_many < 4 * alone
-    assert [i.plugin for i in framework.hooks.bound("provide_tools")] == [f"p{i}" for i in reversed(range(3000))]
+    assert [i.plugin for i in table_of(framework.hooks).bound("provide_tools")] == [
+        f"p{i}" for i in reversed(range(3000))
+    ]
 
 
 def test_wishes_cost_what_they_are_many() -> None:
@@ -172,7 +177,7 @@ def test_wishes_cost_what_they_are_many() -> None:
             for index in range(count):
                 after = tuple(f"p{other}" for other in range(index))
                 small.add(f"p{index}", "gather", lambda self: None, after=after)
-            assert [i.plugin for i in small.hooks.bound("gather")] == [f"p{index}" for index in range(count)]
+            assert [i.plugin for i in table_of(small.hooks).bound("gather")] == [f"p{index}" for index in range(count)]
 
         return work
 

@@ -11,12 +11,14 @@ import pytest
 
 from bub.envelope import Envelope
 from bub.framework.framework import BubFramework
+from bub.hooks.dispatch import specs_of
 from bub.hooks.failures import HookFailures
+from bub.hooks.named import NamedCalls
 from bub.hooks.runtime import HookRuntime
 from bub.hooks.specs import BubHookSpecs
 from tests.doubles.hook_plugins import Small, arguments, implementing
 
-SPECS = BubHookSpecs.declared
+SPECS = specs_of(BubHookSpecs)
 GATHERING = sorted(name for name, spec in SPECS.items() if spec.mode != "sequential")
 SEQUENTIAL = sorted(name for name, spec in SPECS.items() if spec.mode == "sequential")
 
@@ -170,9 +172,10 @@ async def test_collecting_hooks_raise_at_the_end_of_call_many_and_at_once_in_cal
 @pytest.mark.parametrize("hook", GATHERING)
 async def test_the_named_functions_tell_the_plugins(hook: str) -> None:
     framework = framework_with(hook, None, "", "last")
-    runtime, spec, given = framework.runtime, SPECS[hook], arguments()[hook]
+    spec, given = SPECS[hook], arguments()[hook]
     handle = getattr(framework.hooks, hook)
-    call: Any = runtime.named_first(handle) if spec.mode == "first_result" else runtime.named_all(handle)
+    calls = NamedCalls(framework.hooks)
+    call: Any = calls.first(handle) if spec.mode == "first_result" else calls.all(handle)
     got = call(**given)
     if spec.is_async:
         got = await got
@@ -208,7 +211,7 @@ def test_a_runtime_needs_no_framework() -> None:
 
 def test_at_once_calls_all_that_need_no_waiting() -> None:
     framework, calls = BubFramework(), []
-    begin = framework.runtime.at_once(framework.hooks.save_state)
+    begin = NamedCalls(framework.hooks).at_once(framework.hooks.save_state)
     assert begin(**arguments()["save_state"]) is None
     framework.register(implementing("save_state", lambda self: calls.append("low")), name="low")
     framework.register(implementing("save_state", lambda self: calls.append("high")), name="high")
@@ -233,7 +236,7 @@ async def test_at_once_stops_where_something_is_to_be_awaited(kind: str) -> None
     framework.register(implementing("save_state", middle), name="middle")
     framework.register(implementing("save_state", broken), name="broken")
     framework.register(implementing("save_state", lambda self: calls.append("high")), name="high")
-    begun = framework.runtime.at_once(framework.hooks.save_state)(**arguments()["save_state"])
+    begun = NamedCalls(framework.hooks).at_once(framework.hooks.save_state)(**arguments()["save_state"])
     assert begun is not None
     awaited, errors, rest = begun
     assert calls == ["high"]
@@ -253,7 +256,7 @@ def test_at_once_raises_what_it_collected_when_nothing_is_left() -> None:
     framework.register(implementing("save_state", broken), name="broken")
     framework.register(implementing("save_state", broken), name="broken too")
     with pytest.raises(ExceptionGroup) as caught:
-        framework.runtime.at_once(framework.hooks.save_state)(**arguments()["save_state"])
+        NamedCalls(framework.hooks).at_once(framework.hooks.save_state)(**arguments()["save_state"])
     assert len(caught.value.exceptions) == 2
     assert calls == ["low"]
 
@@ -267,5 +270,5 @@ def test_at_once_does_not_keep_what_is_no_exception() -> None:
     framework.register(implementing("save_state", lambda self: calls.append("low")), name="low")
     framework.register(implementing("save_state", broken), name="broken")
     with pytest.raises(KeyboardInterrupt):
-        framework.runtime.at_once(framework.hooks.save_state)(**arguments()["save_state"])
+        NamedCalls(framework.hooks).at_once(framework.hooks.save_state)(**arguments()["save_state"])
     assert calls == []

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from bub.framework.framework import BubFramework
 from bub.hooks import specs
+from bub.hooks.dispatch import Handle, specs_of
 from bub.hooks.specs import BubHookSpecs
 from tests.doubles.hook_plugins import arguments
 
@@ -56,35 +58,35 @@ EVENTS = {
     "after_tool_call": "hook.agent_hook_failed",
 }
 
-HOOKS = sorted(BubHookSpecs.declared)
+HOOKS = sorted(specs_of(BubHookSpecs))
 
 
 def test_the_declaration_is_the_table() -> None:
     declared = {
         name: (spec.mode, spec.is_async, spec.failure.kind, spec.generators, " ".join(spec.parameters))
-        for name, spec in BubHookSpecs.declared.items()
+        for name, spec in specs_of(BubHookSpecs).items()
     }
     assert declared == TABLE
     assert len(TABLE) == 27
 
 
 def test_isolated_failures_have_their_log_events() -> None:
-    assert {n: s.failure.event for n, s in BubHookSpecs.declared.items() if s.failure.kind == "isolate"} == EVENTS
+    assert {n: s.failure.event for n, s in specs_of(BubHookSpecs).items() if s.failure.kind == "isolate"} == EVENTS
 
 
 def test_one_priority_order_stands_over_both_model_hooks_and_over_no_others() -> None:
-    groups = {name: spec.group for name, spec in BubHookSpecs.declared.items()}
+    groups = {name: spec.group for name, spec in specs_of(BubHookSpecs).items()}
     assert groups.pop("run_model") == groups.pop("run_model_stream") == "model stage"
     assert groups == {name: name for name in groups}
 
 
 def test_only_a_tool_call_can_be_denied() -> None:
-    assert [name for name, spec in BubHookSpecs.declared.items() if spec.denial is not None] == ["before_tool_call"]
+    assert [name for name, spec in specs_of(BubHookSpecs).items() if spec.denial is not None] == ["before_tool_call"]
 
 
 @pytest.mark.parametrize("hook", HOOKS)
 def test_a_protocol_has_the_four_fixed_lines_in_order(hook: str) -> None:
-    lines = inspect.getdoc(BubHookSpecs.declared[hook].protocol)
+    lines = inspect.getdoc(specs_of(BubHookSpecs)[hook].protocol)
     assert lines is not None
     starts = [line.partition(":")[0] for line in lines.splitlines() if line[:1].strip() and ": " in line]
     assert starts[-4:] == ["Dispatch", "Called", "Without an answer", "On failure"]
@@ -94,7 +96,7 @@ def test_a_protocol_has_the_four_fixed_lines_in_order(hook: str) -> None:
 
 @pytest.mark.parametrize("hook", HOOKS)
 def test_the_dispatch_line_says_what_the_declaration_does(hook: str) -> None:
-    spec = BubHookSpecs.declared[hook]
+    spec = specs_of(BubHookSpecs)[hook]
     doc = inspect.getdoc(spec.protocol)
     assert doc is not None
     line = next(line for line in doc.splitlines() if line.startswith("Dispatch: "))
@@ -107,7 +109,7 @@ def test_the_dispatch_line_says_what_the_declaration_does(hook: str) -> None:
 
 @pytest.mark.parametrize("hook", HOOKS)
 def test_the_failure_line_says_what_the_declaration_does(hook: str) -> None:
-    spec = BubHookSpecs.declared[hook]
+    spec = specs_of(BubHookSpecs)[hook]
     doc = inspect.getdoc(spec.protocol)
     assert doc is not None
     line = " ".join(doc.split("On failure: ")[1].split())
@@ -125,12 +127,12 @@ def test_the_failure_line_says_what_the_declaration_does(hook: str) -> None:
 @pytest.mark.parametrize("hook", HOOKS)
 def test_a_protocol_is_named_after_its_hook(hook: str) -> None:
     words = [{"llm": "LLM", "cli": "CLI"}.get(word, word.capitalize()) for word in hook.split("_")]
-    assert BubHookSpecs.declared[hook].protocol is getattr(specs, "".join(words))
+    assert specs_of(BubHookSpecs)[hook].protocol is getattr(specs, "".join(words))
 
 
 @pytest.mark.parametrize("hook", HOOKS)
 def test_every_parameter_has_a_type_that_can_be_resolved_and_no_default(hook: str) -> None:
-    spec = BubHookSpecs.declared[hook]
+    spec = specs_of(BubHookSpecs)[hook]
     assert [name for name in spec.parameters if spec.annotation(name) is Any] == ["app"] * (
         hook == "register_cli_commands"
     )
@@ -140,7 +142,7 @@ def test_every_parameter_has_a_type_that_can_be_resolved_and_no_default(hook: st
 
 def test_the_example_calls_of_the_tests_fit_every_hook() -> None:
     assert {name: tuple(sorted(given)) for name, given in arguments().items()} == {
-        name: tuple(sorted(spec.parameters)) for name, spec in BubHookSpecs.declared.items()
+        name: tuple(sorted(spec.parameters)) for name, spec in specs_of(BubHookSpecs).items()
     }
 
 
@@ -180,3 +182,29 @@ print(sorted({"republic", "pydantic", "typer", "httpx2"} & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
+
+
+# ---------------------------------------------------------------------------------------- what a completion list shows
+
+
+def public(value: object) -> set[str]:
+    return {name for name in dir(value) if not name.startswith("_")}
+
+
+def test_the_hooks_are_all_that_is_public_of_them() -> None:  # M2
+    assert public(BubFramework().hooks) == set(specs_of(BubHookSpecs))
+    assert public(BubHookSpecs) == set()
+
+
+def test_what_is_public_of_the_runtime() -> None:  # M2
+    calls = {"call_first", "call_first_sync", "call_many", "call_many_sync"}
+    assert public(BubFramework().runtime) == {*calls, "hooks", "failures", "notify_error"}
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_a_handle_has_what_its_type_shows(hook: str) -> None:  # M1
+    handle = getattr(BubFramework().hooks, hook)
+    spec = specs_of(BubHookSpecs)[hook]
+    shown = {name for name in (*dir(Handle), *Handle.__annotations__) if not name.startswith("_")}
+    assert shown == {"is_async", "mode", "spec"}
+    assert (handle.mode, handle.is_async, handle.spec) == (spec.mode, spec.is_async, spec)

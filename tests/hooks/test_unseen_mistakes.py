@@ -14,6 +14,7 @@ import pytest
 
 from bub import BubFramework
 from bub.errors import HookValidationError
+from bub.hooks.dispatch import table_of
 from tools.typecheck.expectations import reported
 from tools.typecheck.hooks import HOOKS, Hook
 from tools.typecheck.implementing import IMPLEMENTING
@@ -55,7 +56,7 @@ def test_registration_sees_what_no_checker_sees(
     assert len(refused.value.problems) == 1, refused.value.problems
     assert hook.name in refused.value.problems[0]
     assert framework.plugin_status == {}
-    assert framework.hooks.bound(hook.name) == ()
+    assert table_of(framework.hooks).bound(hook.name) == ()
 
 
 def test_every_hook_is_among_the_cases() -> None:

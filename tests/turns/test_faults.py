@@ -12,6 +12,7 @@ import pytest
 from bub.channels.channel import ChannelRouter
 from bub.envelope import Envelope
 from bub.framework.framework import BubFramework
+from bub.hooks.dispatch import specs_of
 from bub.hooks.specs import BubHookSpecs
 from bub.streaming import AsyncStreamEvents, StreamEvent, TextDelta
 from tests.doubles.turns import Lifespan, Place, Plugin, StreamRouter, framework, no_task_left, plugin
@@ -34,7 +35,7 @@ STAGES: Final = (
     "dispatch_outbound",
 )
 MODEL: Final = STAGES.index("run_model")
-ASYNC_HOOKS: Final = [name for name, spec in BubHookSpecs.declared.items() if spec.is_async]
+ASYNC_HOOKS: Final = [name for name, spec in specs_of(BubHookSpecs).items() if spec.is_async]
 
 
 class Fault:

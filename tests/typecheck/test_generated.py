@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 
 from bub import BubFramework
+from bub.hooks.dispatch import specs_of, table_of
 from bub.hooks.specs import BubHookSpecs
 from tools.typecheck import accepted, matrix, refused
 from tools.typecheck.comparison import read_expectations
@@ -86,11 +87,11 @@ def test_what_checkers_accept_can_be_registered(hook: Hook, forms: ModuleType) -
     marked = [value for value in vars(plugin).values() if inspect.isroutine(value) or isinstance(value, classmethod)]
     framework = BubFramework()
     framework.register(plugin())
-    bound = framework.hooks.bound(hook.name)
+    bound = table_of(framework.hooks).bound(hook.name)
     assert len(bound) == len(marked)
     assert not any(implementation.skipped for implementation in bound)
 
 
 def test_the_hooks_are_those_of_the_library() -> None:
-    assert [hook.name for hook in HOOKS] == list(BubHookSpecs.declared)
-    assert all(list(hook.parameters) == list(BubHookSpecs.declared[hook.name].parameters) for hook in HOOKS)
+    assert [hook.name for hook in HOOKS] == list(specs_of(BubHookSpecs))
+    assert all(list(hook.parameters) == list(specs_of(BubHookSpecs)[hook.name].parameters) for hook in HOOKS)

@@ -124,7 +124,3 @@ def _calls(hook: Hook) -> Iterator[str]:
     yield f"    assert_type(runtime.call_many_sync({handle}{passed}), list[{hook.result}])"
     yield f'    assert_type(await runtime.call_first("{hook.name}"{passed}), object)'
     yield f'    assert_type(runtime.call_many_sync("{hook.name}"{passed}), list[object])'
-    if hook.mode == "first_result":
-        yield f"    assert_type({awaited}runtime.named_first({handle})({given}), tuple[str, object] | None)"
-    else:
-        yield f"    assert_type({awaited}runtime.named_all({handle})({given}), list[tuple[str, object]])"

@@ -6,6 +6,7 @@ from itertools import combinations
 from typing import Final, NamedTuple
 
 from bub.hooks.declaration import HookSpec
+from bub.hooks.dispatch import specs_of
 from bub.hooks.specs import BubHookSpecs
 
 from .samples import ANNOTATIONS, SAMPLES, Annotation, Sample
@@ -82,4 +83,4 @@ def misspelt(name: str) -> str:
     return name[:1] + name[2:]
 
 
-HOOKS: Final = tuple(_hook(spec) for spec in BubHookSpecs.declared.values())
+HOOKS: Final = tuple(_hook(spec) for spec in specs_of(BubHookSpecs).values())

@@ -101,12 +101,14 @@ def called_mark(hook: Hook) -> Cases:
 
 
 def wrong_option(hook: Hook) -> Cases:
-    """An option that there is not, or of the wrong type."""
+    """An option that there is not, or of the wrong type, or that does not go with another one or with the hook."""
     for name, options in {
         "misspelt": "tryfrist=True",
         "text": 'before="memory"',
         "unknown": "wrapper=True",
         "number": 'timeout="2"',
+        "both": "tryfirst=True, trylast=True",
+        **({} if hook.name == "before_tool_call" else {"deny": 'on_failure="deny"'}),
     }.items():
         yield name, _method(hook, hook.declared(*hook.parameters), marks=[f"hookimpl({options}).{hook.name}"])
 

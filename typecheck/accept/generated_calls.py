@@ -36,7 +36,6 @@ async def call_resolve_session(hooks: BubHookSpecs, runtime: HookRuntime, messag
     assert_type(runtime.call_many_sync(hooks.resolve_session, message=message), list[str | None])
     assert_type(await runtime.call_first("resolve_session", message=message), object)
     assert_type(runtime.call_many_sync("resolve_session", message=message), list[object])
-    assert_type(await runtime.named_first(hooks.resolve_session)(message=message), tuple[str, object] | None)
 
 
 async def call_load_state(hooks: BubHookSpecs, runtime: HookRuntime, message: Envelope, session_id: str) -> None:
@@ -48,7 +47,6 @@ async def call_load_state(hooks: BubHookSpecs, runtime: HookRuntime, message: En
     assert_type(runtime.call_many_sync(hooks.load_state, message=message, session_id=session_id), list[Mapping[str, Any] | None])
     assert_type(await runtime.call_first("load_state", message=message, session_id=session_id), object)
     assert_type(runtime.call_many_sync("load_state", message=message, session_id=session_id), list[object])
-    assert_type(await runtime.named_all(hooks.load_state)(message=message, session_id=session_id), list[tuple[str, object]])
 
 
 async def call_build_prompt(hooks: BubHookSpecs, runtime: HookRuntime, message: Envelope, session_id: str, state: TurnState) -> None:
@@ -60,7 +58,6 @@ async def call_build_prompt(hooks: BubHookSpecs, runtime: HookRuntime, message: 
     assert_type(runtime.call_many_sync(hooks.build_prompt, message=message, session_id=session_id, state=state), list[Sequence[UserContent] | LegacyPrompt | None])
     assert_type(await runtime.call_first("build_prompt", message=message, session_id=session_id, state=state), object)
     assert_type(runtime.call_many_sync("build_prompt", message=message, session_id=session_id, state=state), list[object])
-    assert_type(await runtime.named_first(hooks.build_prompt)(message=message, session_id=session_id, state=state), tuple[str, object] | None)
 
 
 async def call_run_model(hooks: BubHookSpecs, runtime: HookRuntime, prompt: LegacyPrompt, session_id: str, state: TurnState) -> None:
@@ -72,7 +69,6 @@ async def call_run_model(hooks: BubHookSpecs, runtime: HookRuntime, prompt: Lega
     assert_type(runtime.call_many_sync(hooks.run_model, prompt=prompt, session_id=session_id, state=state), list[str | None])
     assert_type(await runtime.call_first("run_model", prompt=prompt, session_id=session_id, state=state), object)
     assert_type(runtime.call_many_sync("run_model", prompt=prompt, session_id=session_id, state=state), list[object])
-    assert_type(await runtime.named_first(hooks.run_model)(prompt=prompt, session_id=session_id, state=state), tuple[str, object] | None)
 
 
 async def call_run_model_stream(hooks: BubHookSpecs, runtime: HookRuntime, prompt: LegacyPrompt, session_id: str, state: TurnState) -> None:
@@ -84,7 +80,6 @@ async def call_run_model_stream(hooks: BubHookSpecs, runtime: HookRuntime, promp
     assert_type(runtime.call_many_sync(hooks.run_model_stream, prompt=prompt, session_id=session_id, state=state), list[AsyncIterable[StreamEvent] | None])
     assert_type(await runtime.call_first("run_model_stream", prompt=prompt, session_id=session_id, state=state), object)
     assert_type(runtime.call_many_sync("run_model_stream", prompt=prompt, session_id=session_id, state=state), list[object])
-    assert_type(await runtime.named_first(hooks.run_model_stream)(prompt=prompt, session_id=session_id, state=state), tuple[str, object] | None)
 
 
 async def call_continue_prompt(hooks: BubHookSpecs, runtime: HookRuntime, prompt: LegacyPrompt | None, tape: Tape, state: StreamState) -> None:
@@ -96,7 +91,6 @@ async def call_continue_prompt(hooks: BubHookSpecs, runtime: HookRuntime, prompt
     assert_type(runtime.call_many_sync(hooks.continue_prompt, prompt=prompt, tape=tape, state=state), list[str | None])
     assert_type(await runtime.call_first("continue_prompt", prompt=prompt, tape=tape, state=state), object)
     assert_type(runtime.call_many_sync("continue_prompt", prompt=prompt, tape=tape, state=state), list[object])
-    assert_type(await runtime.named_first(hooks.continue_prompt)(prompt=prompt, tape=tape, state=state), tuple[str, object] | None)
 
 
 async def call_save_state(hooks: BubHookSpecs, runtime: HookRuntime, session_id: str, state: TurnState, message: Envelope, model_output: str) -> None:
@@ -108,7 +102,6 @@ async def call_save_state(hooks: BubHookSpecs, runtime: HookRuntime, session_id:
     assert_type(runtime.call_many_sync(hooks.save_state, session_id=session_id, state=state, message=message, model_output=model_output), list[None])
     assert_type(await runtime.call_first("save_state", session_id=session_id, state=state, message=message, model_output=model_output), object)
     assert_type(runtime.call_many_sync("save_state", session_id=session_id, state=state, message=message, model_output=model_output), list[object])
-    assert_type(await runtime.named_all(hooks.save_state)(session_id=session_id, state=state, message=message, model_output=model_output), list[tuple[str, object]])
 
 
 async def call_render_outbound(hooks: BubHookSpecs, runtime: HookRuntime, message: Envelope, session_id: str, state: TurnState, model_output: str) -> None:
@@ -120,7 +113,6 @@ async def call_render_outbound(hooks: BubHookSpecs, runtime: HookRuntime, messag
     assert_type(runtime.call_many_sync(hooks.render_outbound, message=message, session_id=session_id, state=state, model_output=model_output), list[Sequence[Envelope] | None])
     assert_type(await runtime.call_first("render_outbound", message=message, session_id=session_id, state=state, model_output=model_output), object)
     assert_type(runtime.call_many_sync("render_outbound", message=message, session_id=session_id, state=state, model_output=model_output), list[object])
-    assert_type(await runtime.named_all(hooks.render_outbound)(message=message, session_id=session_id, state=state, model_output=model_output), list[tuple[str, object]])
 
 
 async def call_dispatch_outbound(hooks: BubHookSpecs, runtime: HookRuntime, message: Envelope) -> None:
@@ -131,7 +123,6 @@ async def call_dispatch_outbound(hooks: BubHookSpecs, runtime: HookRuntime, mess
     assert_type(runtime.call_many_sync(hooks.dispatch_outbound, message=message), list[bool | None])
     assert_type(await runtime.call_first("dispatch_outbound", message=message), object)
     assert_type(runtime.call_many_sync("dispatch_outbound", message=message), list[object])
-    assert_type(await runtime.named_all(hooks.dispatch_outbound)(message=message), list[tuple[str, object]])
 
 
 async def call_register_cli_commands(hooks: BubHookSpecs, runtime: HookRuntime, app: Any) -> None:
@@ -142,7 +133,6 @@ async def call_register_cli_commands(hooks: BubHookSpecs, runtime: HookRuntime, 
     assert_type(runtime.call_many_sync(hooks.register_cli_commands, app=app), list[None])
     assert_type(await runtime.call_first("register_cli_commands", app=app), object)
     assert_type(runtime.call_many_sync("register_cli_commands", app=app), list[object])
-    assert_type(runtime.named_all(hooks.register_cli_commands)(app=app), list[tuple[str, object]])
 
 
 async def call_onboard_config(hooks: BubHookSpecs, runtime: HookRuntime, current_config: dict[str, Any]) -> None:
@@ -153,7 +143,6 @@ async def call_onboard_config(hooks: BubHookSpecs, runtime: HookRuntime, current
     assert_type(runtime.call_many_sync(hooks.onboard_config, current_config=current_config), list[Mapping[str, Any] | None])
     assert_type(await runtime.call_first("onboard_config", current_config=current_config), object)
     assert_type(runtime.call_many_sync("onboard_config", current_config=current_config), list[object])
-    assert_type(runtime.named_all(hooks.onboard_config)(current_config=current_config), list[tuple[str, object]])
 
 
 async def call_provide_model_options(hooks: BubHookSpecs, runtime: HookRuntime, session_id: str, workspace: Path | None) -> None:
@@ -165,7 +154,6 @@ async def call_provide_model_options(hooks: BubHookSpecs, runtime: HookRuntime, 
     assert_type(runtime.call_many_sync(hooks.provide_model_options, session_id=session_id, workspace=workspace), list[ModelOptions | None])
     assert_type(await runtime.call_first("provide_model_options", session_id=session_id, workspace=workspace), object)
     assert_type(runtime.call_many_sync("provide_model_options", session_id=session_id, workspace=workspace), list[object])
-    assert_type(await runtime.named_all(hooks.provide_model_options)(session_id=session_id, workspace=workspace), list[tuple[str, object]])
 
 
 async def call_provide_environment(hooks: BubHookSpecs, runtime: HookRuntime, session_id: str, workspace: Path) -> None:
@@ -177,7 +165,6 @@ async def call_provide_environment(hooks: BubHookSpecs, runtime: HookRuntime, se
     assert_type(runtime.call_many_sync(hooks.provide_environment, session_id=session_id, workspace=workspace), list[Environment | None])
     assert_type(await runtime.call_first("provide_environment", session_id=session_id, workspace=workspace), object)
     assert_type(runtime.call_many_sync("provide_environment", session_id=session_id, workspace=workspace), list[object])
-    assert_type(await runtime.named_first(hooks.provide_environment)(session_id=session_id, workspace=workspace), tuple[str, object] | None)
 
 
 async def call_on_error(hooks: BubHookSpecs, runtime: HookRuntime, stage: str, error: Exception, message: Envelope | None) -> None:
@@ -189,7 +176,6 @@ async def call_on_error(hooks: BubHookSpecs, runtime: HookRuntime, stage: str, e
     assert_type(runtime.call_many_sync(hooks.on_error, stage=stage, error=error, message=message), list[None])
     assert_type(await runtime.call_first("on_error", stage=stage, error=error, message=message), object)
     assert_type(runtime.call_many_sync("on_error", stage=stage, error=error, message=message), list[object])
-    assert_type(await runtime.named_all(hooks.on_error)(stage=stage, error=error, message=message), list[tuple[str, object]])
 
 
 async def call_system_prompt(hooks: BubHookSpecs, runtime: HookRuntime, prompt: LegacyPrompt, state: TurnState) -> None:
@@ -201,7 +187,6 @@ async def call_system_prompt(hooks: BubHookSpecs, runtime: HookRuntime, prompt: 
     assert_type(runtime.call_many_sync(hooks.system_prompt, prompt=prompt, state=state), list[str | None])
     assert_type(await runtime.call_first("system_prompt", prompt=prompt, state=state), object)
     assert_type(runtime.call_many_sync("system_prompt", prompt=prompt, state=state), list[object])
-    assert_type(await runtime.named_all(hooks.system_prompt)(prompt=prompt, state=state), list[tuple[str, object]])
 
 
 async def call_provide_tape_store(hooks: BubHookSpecs, runtime: HookRuntime) -> None:
@@ -212,7 +197,6 @@ async def call_provide_tape_store(hooks: BubHookSpecs, runtime: HookRuntime) -> 
     assert_type(runtime.call_many_sync(hooks.provide_tape_store), list[TapeStore | AsyncTapeStore | Iterator[TapeStore | AsyncTapeStore] | AsyncIterator[TapeStore | AsyncTapeStore] | None])
     assert_type(await runtime.call_first("provide_tape_store"), object)
     assert_type(runtime.call_many_sync("provide_tape_store"), list[object])
-    assert_type(runtime.named_first(hooks.provide_tape_store)(), tuple[str, object] | None)
 
 
 async def call_provide_lifespan(hooks: BubHookSpecs, runtime: HookRuntime) -> None:
@@ -223,7 +207,6 @@ async def call_provide_lifespan(hooks: BubHookSpecs, runtime: HookRuntime) -> No
     assert_type(runtime.call_many_sync(hooks.provide_lifespan), list[Iterator[None] | AsyncIterator[None] | None])
     assert_type(await runtime.call_first("provide_lifespan"), object)
     assert_type(runtime.call_many_sync("provide_lifespan"), list[object])
-    assert_type(runtime.named_all(hooks.provide_lifespan)(), list[tuple[str, object]])
 
 
 async def call_provide_tape_sidecar(hooks: BubHookSpecs, runtime: HookRuntime) -> None:
@@ -234,7 +217,6 @@ async def call_provide_tape_sidecar(hooks: BubHookSpecs, runtime: HookRuntime) -
     assert_type(runtime.call_many_sync(hooks.provide_tape_sidecar), list[TapeSidecar | None])
     assert_type(await runtime.call_first("provide_tape_sidecar"), object)
     assert_type(runtime.call_many_sync("provide_tape_sidecar"), list[object])
-    assert_type(runtime.named_all(hooks.provide_tape_sidecar)(), list[tuple[str, object]])
 
 
 async def call_provide_channels(hooks: BubHookSpecs, runtime: HookRuntime, message_handler: MessageHandler) -> None:
@@ -245,7 +227,6 @@ async def call_provide_channels(hooks: BubHookSpecs, runtime: HookRuntime, messa
     assert_type(runtime.call_many_sync(hooks.provide_channels, message_handler=message_handler), list[Sequence[Channel] | None])
     assert_type(await runtime.call_first("provide_channels", message_handler=message_handler), object)
     assert_type(runtime.call_many_sync("provide_channels", message_handler=message_handler), list[object])
-    assert_type(runtime.named_all(hooks.provide_channels)(message_handler=message_handler), list[tuple[str, object]])
 
 
 async def call_build_tape_context(hooks: BubHookSpecs, runtime: HookRuntime) -> None:
@@ -256,7 +237,6 @@ async def call_build_tape_context(hooks: BubHookSpecs, runtime: HookRuntime) -> 
     assert_type(runtime.call_many_sync(hooks.build_tape_context), list[TapeContext | None])
     assert_type(await runtime.call_first("build_tape_context"), object)
     assert_type(runtime.call_many_sync("build_tape_context"), list[object])
-    assert_type(runtime.named_first(hooks.build_tape_context)(), tuple[str, object] | None)
 
 
 async def call_admit_message(hooks: BubHookSpecs, runtime: HookRuntime, session_id: str, message: Envelope, turn: TurnSnapshot) -> None:
@@ -268,7 +248,6 @@ async def call_admit_message(hooks: BubHookSpecs, runtime: HookRuntime, session_
     assert_type(runtime.call_many_sync(hooks.admit_message, session_id=session_id, message=message, turn=turn), list[AdmitDecision | None])
     assert_type(await runtime.call_first("admit_message", session_id=session_id, message=message, turn=turn), object)
     assert_type(runtime.call_many_sync("admit_message", session_id=session_id, message=message, turn=turn), list[object])
-    assert_type(await runtime.named_first(hooks.admit_message)(session_id=session_id, message=message, turn=turn), tuple[str, object] | None)
 
 
 async def call_provide_steering_inbox(hooks: BubHookSpecs, runtime: HookRuntime) -> None:
@@ -279,7 +258,6 @@ async def call_provide_steering_inbox(hooks: BubHookSpecs, runtime: HookRuntime)
     assert_type(runtime.call_many_sync(hooks.provide_steering_inbox), list[SteeringInbox | Iterator[SteeringInbox] | AsyncIterator[SteeringInbox] | None])
     assert_type(await runtime.call_first("provide_steering_inbox"), object)
     assert_type(runtime.call_many_sync("provide_steering_inbox"), list[object])
-    assert_type(runtime.named_first(hooks.provide_steering_inbox)(), tuple[str, object] | None)
 
 
 async def call_provide_tools(hooks: BubHookSpecs, runtime: HookRuntime) -> None:
@@ -290,7 +268,6 @@ async def call_provide_tools(hooks: BubHookSpecs, runtime: HookRuntime) -> None:
     assert_type(runtime.call_many_sync(hooks.provide_tools), list[Sequence[Tool] | None])
     assert_type(await runtime.call_first("provide_tools"), object)
     assert_type(runtime.call_many_sync("provide_tools"), list[object])
-    assert_type(runtime.named_all(hooks.provide_tools)(), list[tuple[str, object]])
 
 
 async def call_before_llm_call(hooks: BubHookSpecs, runtime: HookRuntime, request: LLMCallRequest, state: TurnState) -> None:
@@ -307,7 +284,6 @@ async def call_after_llm_call(hooks: BubHookSpecs, runtime: HookRuntime, request
     assert_type(runtime.call_many_sync(hooks.after_llm_call, request=request, result=result, state=state), list[None])
     assert_type(await runtime.call_first("after_llm_call", request=request, result=result, state=state), object)
     assert_type(runtime.call_many_sync("after_llm_call", request=request, result=result, state=state), list[object])
-    assert_type(await runtime.named_all(hooks.after_llm_call)(request=request, result=result, state=state), list[tuple[str, object]])
 
 
 async def call_before_tool_call(hooks: BubHookSpecs, runtime: HookRuntime, call: ToolCall, state: TurnState) -> None:
@@ -324,4 +300,3 @@ async def call_after_tool_call(hooks: BubHookSpecs, runtime: HookRuntime, call: 
     assert_type(runtime.call_many_sync(hooks.after_tool_call, call=call, result=result, state=state), list[None])
     assert_type(await runtime.call_first("after_tool_call", call=call, result=result, state=state), object)
     assert_type(runtime.call_many_sync("after_tool_call", call=call, result=result, state=state), list[object])
-    assert_type(await runtime.named_all(hooks.after_tool_call)(call=call, result=result, state=state), list[tuple[str, object]])

@@ -11,12 +11,13 @@ import anyio
 from typing_extensions import assert_never, assert_type
 
 from accept.turn_plugins import Answers, Memory, Model, Sessions
-from bub import BubError, BubFramework, Envelope, TurnResult, TurnState
+from bub import AgentPlugins, BubError, BubFramework, Envelope, TurnResult, TurnState
 from bub.application import ApplicationEvent, CommandChanged, PromptChanged, WorkChanged
 from bub.bus import Event, EventBus
 from bub.channels.admission import AdmitDecision, TurnSnapshot
 from bub.channels.channel import Channel
 from bub.channels.steering import SteeringInbox
+from bub.core import Agent
 from bub.core.events import (
     AgentEvent,
     LLMCallDecision,
@@ -29,7 +30,7 @@ from bub.core.tools import Tool
 from bub.environment import Environment
 from bub.errors import HookValidationError, PluginNameError
 from bub.hooks.runtime import HookRuntime
-from bub.model import ModelOptions
+from bub.model import ModelClient, ModelOptions
 from bub.prompt import LegacyPrompt, UserContent
 from bub.streaming import (
     ReasoningDelta,
@@ -221,6 +222,15 @@ async def listen(framework: BubFramework) -> OrderReviewed:
     any_bus.on(Shutdown, lambda event: print(event.reason))
     await any_bus.emit(Shutdown(reason="done"))
     return await agent_bus.emit(OrderReviewed(state={}, order_id="A123"))
+
+
+async def around(model: ModelClient) -> Agent:
+    plugins = AgentPlugins(plugins=[Sessions({"1": "ann"})])
+    async with plugins.running() as stack:
+        assert_type(stack, AsyncExitStack)
+        plugins.framework.before_release(stack.aclose)
+        assert_type(plugins.components().get("store"), TapeStore | AsyncTapeStore | None)
+        return plugins.attach(Agent(model=model, name="desk", **plugins.components()))
 
 
 async def main() -> None:

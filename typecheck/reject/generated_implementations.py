@@ -79,6 +79,10 @@ class ResolveSessionMistakes:
     def wrong_option_unknown(self, message: Envelope) -> str | None: raise NotImplementedError
     @hookimpl(timeout="2").resolve_session  # expect: mypy pyright ty pyrefly
     def wrong_option_number(self, message: Envelope) -> str | None: raise NotImplementedError
+    @hookimpl(tryfirst=True, trylast=True).resolve_session  # expect: mypy pyright ty pyrefly
+    def wrong_option_both(self, message: Envelope) -> str | None: raise NotImplementedError
+    @hookimpl(on_failure="deny").resolve_session  # expect: mypy pyright ty pyrefly
+    def wrong_option_deny(self, message: Envelope) -> str | None: raise NotImplementedError
     @hookimpl.resolve_session  # expect: mypy pyright ty
     @property
     def mark_on_property(self) -> str | None: raise NotImplementedError
@@ -169,6 +173,10 @@ class LoadStateMistakes:
     def wrong_option_unknown(self, message: Envelope, session_id: str) -> Mapping[str, Any] | None: raise NotImplementedError
     @hookimpl(timeout="2").load_state  # expect: mypy pyright ty pyrefly
     def wrong_option_number(self, message: Envelope, session_id: str) -> Mapping[str, Any] | None: raise NotImplementedError
+    @hookimpl(tryfirst=True, trylast=True).load_state  # expect: mypy pyright ty pyrefly
+    def wrong_option_both(self, message: Envelope, session_id: str) -> Mapping[str, Any] | None: raise NotImplementedError
+    @hookimpl(on_failure="deny").load_state  # expect: mypy pyright ty pyrefly
+    def wrong_option_deny(self, message: Envelope, session_id: str) -> Mapping[str, Any] | None: raise NotImplementedError
     @hookimpl.load_state  # expect: mypy pyright ty
     @property
     def mark_on_property(self) -> Mapping[str, Any] | None: raise NotImplementedError
@@ -279,6 +287,10 @@ class BuildPromptMistakes:
     def wrong_option_unknown(self, message: Envelope, session_id: str, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl(timeout="2").build_prompt  # expect: mypy pyright ty pyrefly
     def wrong_option_number(self, message: Envelope, session_id: str, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
+    @hookimpl(tryfirst=True, trylast=True).build_prompt  # expect: mypy pyright ty pyrefly
+    def wrong_option_both(self, message: Envelope, session_id: str, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
+    @hookimpl(on_failure="deny").build_prompt  # expect: mypy pyright ty pyrefly
+    def wrong_option_deny(self, message: Envelope, session_id: str, state: TurnState) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
     @hookimpl.build_prompt  # expect: mypy pyright ty
     @property
     def mark_on_property(self) -> Sequence[UserContent] | LegacyPrompt | None: raise NotImplementedError
@@ -389,6 +401,10 @@ class RunModelMistakes:
     def wrong_option_unknown(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> str | None: raise NotImplementedError
     @hookimpl(timeout="2").run_model  # expect: mypy pyright ty pyrefly
     def wrong_option_number(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> str | None: raise NotImplementedError
+    @hookimpl(tryfirst=True, trylast=True).run_model  # expect: mypy pyright ty pyrefly
+    def wrong_option_both(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> str | None: raise NotImplementedError
+    @hookimpl(on_failure="deny").run_model  # expect: mypy pyright ty pyrefly
+    def wrong_option_deny(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> str | None: raise NotImplementedError
     @hookimpl.run_model  # expect: mypy pyright ty
     @property
     def mark_on_property(self) -> str | None: raise NotImplementedError
@@ -503,6 +519,10 @@ class RunModelStreamMistakes:
     def wrong_option_unknown(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl(timeout="2").run_model_stream  # expect: mypy pyright ty pyrefly
     def wrong_option_number(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
+    @hookimpl(tryfirst=True, trylast=True).run_model_stream  # expect: mypy pyright ty pyrefly
+    def wrong_option_both(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
+    @hookimpl(on_failure="deny").run_model_stream  # expect: mypy pyright ty pyrefly
+    def wrong_option_deny(self, prompt: LegacyPrompt, session_id: str, state: TurnState) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
     @hookimpl.run_model_stream  # expect: mypy pyright ty
     @property
     def mark_on_property(self) -> AsyncIterable[StreamEvent] | None: raise NotImplementedError
@@ -605,6 +625,10 @@ class ContinuePromptMistakes:
     def wrong_option_unknown(self, prompt: LegacyPrompt | None, tape: Tape, state: StreamState) -> str | None: raise NotImplementedError
     @hookimpl(timeout="2").continue_prompt  # expect: mypy pyright ty pyrefly
     def wrong_option_number(self, prompt: LegacyPrompt | None, tape: Tape, state: StreamState) -> str | None: raise NotImplementedError
+    @hookimpl(tryfirst=True, trylast=True).continue_prompt  # expect: mypy pyright ty pyrefly
+    def wrong_option_both(self, prompt: LegacyPrompt | None, tape: Tape, state: StreamState) -> str | None: raise NotImplementedError
+    @hookimpl(on_failure="deny").continue_prompt  # expect: mypy pyright ty pyrefly
+    def wrong_option_deny(self, prompt: LegacyPrompt | None, tape: Tape, state: StreamState) -> str | None: raise NotImplementedError
     @hookimpl.continue_prompt  # expect: mypy pyright ty
     @property
     def mark_on_property(self) -> str | None: raise NotImplementedError
@@ -727,6 +751,10 @@ class SaveStateMistakes:
     def wrong_option_unknown(self, session_id: str, state: TurnState, message: Envelope, model_output: str) -> None: raise NotImplementedError
     @hookimpl(timeout="2").save_state  # expect: mypy pyright ty pyrefly
     def wrong_option_number(self, session_id: str, state: TurnState, message: Envelope, model_output: str) -> None: raise NotImplementedError
+    @hookimpl(tryfirst=True, trylast=True).save_state  # expect: mypy pyright ty pyrefly
+    def wrong_option_both(self, session_id: str, state: TurnState, message: Envelope, model_output: str) -> None: raise NotImplementedError
+    @hookimpl(on_failure="deny").save_state  # expect: mypy pyright ty pyrefly
+    def wrong_option_deny(self, session_id: str, state: TurnState, message: Envelope, model_output: str) -> None: raise NotImplementedError
     @hookimpl.save_state  # expect: mypy pyright ty
     @property
     def mark_on_property(self) -> None: raise NotImplementedError
@@ -857,6 +885,10 @@ class RenderOutboundMistakes:
     def wrong_option_unknown(self, message: Envelope, session_id: str, state: TurnState, model_output: str) -> Sequence[Envelope] | None: raise NotImplementedError
     @hookimpl(timeout="2").render_outbound  # expect: mypy pyright ty pyrefly
     def wrong_option_number(self, message: Envelope, session_id: str, state: TurnState, model_output: str) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl(tryfirst=True, trylast=True).render_outbound  # expect: mypy pyright ty pyrefly
+    def wrong_option_both(self, message: Envelope, session_id: str, state: TurnState, model_output: str) -> Sequence[Envelope] | None: raise NotImplementedError
+    @hookimpl(on_failure="deny").render_outbound  # expect: mypy pyright ty pyrefly
+    def wrong_option_deny(self, message: Envelope, session_id: str, state: TurnState, model_output: str) -> Sequence[Envelope] | None: raise NotImplementedError
     @hookimpl.render_outbound  # expect: mypy pyright ty
     @property
     def mark_on_property(self) -> Sequence[Envelope] | None: raise NotImplementedError
@@ -941,6 +973,10 @@ class DispatchOutboundMistakes:
     def wrong_option_unknown(self, message: Envelope) -> bool | None: raise NotImplementedError
     @hookimpl(timeout="2").dispatch_outbound  # expect: mypy pyright ty pyrefly
     def wrong_option_number(self, message: Envelope) -> bool | None: raise NotImplementedError
+    @hookimpl(tryfirst=True, trylast=True).dispatch_outbound  # expect: mypy pyright ty pyrefly
+    def wrong_option_both(self, message: Envelope) -> bool | None: raise NotImplementedError
+    @hookimpl(on_failure="deny").dispatch_outbound  # expect: mypy pyright ty pyrefly
+    def wrong_option_deny(self, message: Envelope) -> bool | None: raise NotImplementedError
     @hookimpl.dispatch_outbound  # expect: mypy pyright ty
     @property
     def mark_on_property(self) -> bool | None: raise NotImplementedError
@@ -1009,6 +1045,10 @@ class RegisterCLICommandsMistakes:
     def wrong_option_unknown(self, app: Any) -> None: raise NotImplementedError
     @hookimpl(timeout="2").register_cli_commands  # expect: mypy pyright ty pyrefly
     def wrong_option_number(self, app: Any) -> None: raise NotImplementedError
+    @hookimpl(tryfirst=True, trylast=True).register_cli_commands  # expect: mypy pyright ty pyrefly
+    def wrong_option_both(self, app: Any) -> None: raise NotImplementedError
+    @hookimpl(on_failure="deny").register_cli_commands  # expect: mypy pyright ty pyrefly
+    def wrong_option_deny(self, app: Any) -> None: raise NotImplementedError
     @hookimpl.register_cli_commands  # expect: mypy pyright ty
     @property
     def mark_on_property(self) -> None: raise NotImplementedError
@@ -1079,6 +1119,10 @@ class OnboardConfigMistakes:
     def wrong_option_unknown(self, current_config: dict[str, Any]) -> Mapping[str, Any] | None: raise NotImplementedError
     @hookimpl(timeout="2").onboard_config  # expect: mypy pyright ty pyrefly
     def wrong_option_number(self, current_config: dict[str, Any]) -> Mapping[str, Any] | None: raise NotImplementedError
+    @hookimpl(tryfirst=True, trylast=True).onboard_config  # expect: mypy pyright ty pyrefly
+    def wrong_option_both(self, current_config: dict[str, Any]) -> Mapping[str, Any] | None: raise NotImplementedError
+    @hookimpl(on_failure="deny").onboard_config  # expect: mypy pyright ty pyrefly
+    def wrong_option_deny(self, current_config: dict[str, Any]) -> Mapping[str, Any] | None: raise NotImplementedError
     @hookimpl.onboard_config  # expect: mypy pyright ty
     @property
     def mark_on_property(self) -> Mapping[str, Any] | None: raise NotImplementedError
@@ -1169,6 +1213,10 @@ class ProvideModelOptionsMistakes:
     def wrong_option_unknown(self, session_id: str, workspace: Path | None) -> ModelOptions | None: raise NotImplementedError
     @hookimpl(timeout="2").provide_model_options  # expect: mypy pyright ty pyrefly
     def wrong_option_number(self, session_id: str, workspace: Path | None) -> ModelOptions | None: raise NotImplementedError
+    @hookimpl(tryfirst=True, trylast=True).provide_model_options  # expect: mypy pyright ty pyrefly
+    def wrong_option_both(self, session_id: str, workspace: Path | None) -> ModelOptions | None: raise NotImplementedError
+    @hookimpl(on_failure="deny").provide_model_options  # expect: mypy pyright ty pyrefly
+    def wrong_option_deny(self, session_id: str, workspace: Path | None) -> ModelOptions | None: raise NotImplementedError
     @hookimpl.provide_model_options  # expect: mypy pyright ty
     @property
     def mark_on_property(self) -> ModelOptions | None: raise NotImplementedError
@@ -1263,6 +1311,10 @@ class ProvideEnvironmentMistakes:
     def wrong_option_unknown(self, session_id: str, workspace: Path) -> Environment | None: raise NotImplementedError
     @hookimpl(timeout="2").provide_environment  # expect: mypy pyright ty pyrefly
     def wrong_option_number(self, session_id: str, workspace: Path) -> Environment | None: raise NotImplementedError
+    @hookimpl(tryfirst=True, trylast=True).provide_environment  # expect: mypy pyright ty pyrefly
+    def wrong_option_both(self, session_id: str, workspace: Path) -> Environment | None: raise NotImplementedError
+    @hookimpl(on_failure="deny").provide_environment  # expect: mypy pyright ty pyrefly
+    def wrong_option_deny(self, session_id: str, workspace: Path) -> Environment | None: raise NotImplementedError
     @hookimpl.provide_environment  # expect: mypy pyright ty
     @property
     def mark_on_property(self) -> Environment | None: raise NotImplementedError
@@ -1369,6 +1421,10 @@ class OnErrorMistakes:
     def wrong_option_unknown(self, stage: str, error: Exception, message: Envelope | None) -> None: raise NotImplementedError
     @hookimpl(timeout="2").on_error  # expect: mypy pyright ty pyrefly
     def wrong_option_number(self, stage: str, error: Exception, message: Envelope | None) -> None: raise NotImplementedError
+    @hookimpl(tryfirst=True, trylast=True).on_error  # expect: mypy pyright ty pyrefly
+    def wrong_option_both(self, stage: str, error: Exception, message: Envelope | None) -> None: raise NotImplementedError
+    @hookimpl(on_failure="deny").on_error  # expect: mypy pyright ty pyrefly
+    def wrong_option_deny(self, stage: str, error: Exception, message: Envelope | None) -> None: raise NotImplementedError
     @hookimpl.on_error  # expect: mypy pyright ty
     @property
     def mark_on_property(self) -> None: raise NotImplementedError
@@ -1467,6 +1523,10 @@ class SystemPromptMistakes:
     def wrong_option_unknown(self, prompt: LegacyPrompt, state: TurnState) -> str | None: raise NotImplementedError
     @hookimpl(timeout="2").system_prompt  # expect: mypy pyright ty pyrefly
     def wrong_option_number(self, prompt: LegacyPrompt, state: TurnState) -> str | None: raise NotImplementedError
+    @hookimpl(tryfirst=True, trylast=True).system_prompt  # expect: mypy pyright ty pyrefly
+    def wrong_option_both(self, prompt: LegacyPrompt, state: TurnState) -> str | None: raise NotImplementedError
+    @hookimpl(on_failure="deny").system_prompt  # expect: mypy pyright ty pyrefly
+    def wrong_option_deny(self, prompt: LegacyPrompt, state: TurnState) -> str | None: raise NotImplementedError
     @hookimpl.system_prompt  # expect: mypy pyright ty
     @property
     def mark_on_property(self) -> str | None: raise NotImplementedError
@@ -1533,6 +1593,10 @@ class ProvideTapeStoreMistakes:
     def wrong_option_unknown(self) -> TapeStore | AsyncTapeStore | Iterator[TapeStore | AsyncTapeStore] | AsyncIterator[TapeStore | AsyncTapeStore] | None: raise NotImplementedError
     @hookimpl(timeout="2").provide_tape_store  # expect: mypy pyright ty pyrefly
     def wrong_option_number(self) -> TapeStore | AsyncTapeStore | Iterator[TapeStore | AsyncTapeStore] | AsyncIterator[TapeStore | AsyncTapeStore] | None: raise NotImplementedError
+    @hookimpl(tryfirst=True, trylast=True).provide_tape_store  # expect: mypy pyright ty pyrefly
+    def wrong_option_both(self) -> TapeStore | AsyncTapeStore | Iterator[TapeStore | AsyncTapeStore] | AsyncIterator[TapeStore | AsyncTapeStore] | None: raise NotImplementedError
+    @hookimpl(on_failure="deny").provide_tape_store  # expect: mypy pyright ty pyrefly
+    def wrong_option_deny(self) -> TapeStore | AsyncTapeStore | Iterator[TapeStore | AsyncTapeStore] | AsyncIterator[TapeStore | AsyncTapeStore] | None: raise NotImplementedError
     @hookimpl.provide_tape_store  # expect: mypy pyright ty
     @property
     def mark_on_property(self) -> TapeStore | AsyncTapeStore | Iterator[TapeStore | AsyncTapeStore] | AsyncIterator[TapeStore | AsyncTapeStore] | None: raise NotImplementedError
@@ -1591,6 +1655,10 @@ class ProvideLifespanMistakes:
     def wrong_option_unknown(self) -> Iterator[None] | AsyncIterator[None] | None: raise NotImplementedError
     @hookimpl(timeout="2").provide_lifespan  # expect: mypy pyright ty pyrefly
     def wrong_option_number(self) -> Iterator[None] | AsyncIterator[None] | None: raise NotImplementedError
+    @hookimpl(tryfirst=True, trylast=True).provide_lifespan  # expect: mypy pyright ty pyrefly
+    def wrong_option_both(self) -> Iterator[None] | AsyncIterator[None] | None: raise NotImplementedError
+    @hookimpl(on_failure="deny").provide_lifespan  # expect: mypy pyright ty pyrefly
+    def wrong_option_deny(self) -> Iterator[None] | AsyncIterator[None] | None: raise NotImplementedError
     @hookimpl.provide_lifespan  # expect: mypy pyright ty
     @property
     def mark_on_property(self) -> Iterator[None] | AsyncIterator[None] | None: raise NotImplementedError
@@ -1647,6 +1715,10 @@ class ProvideTapeSidecarMistakes:
     def wrong_option_unknown(self) -> TapeSidecar | None: raise NotImplementedError
     @hookimpl(timeout="2").provide_tape_sidecar  # expect: mypy pyright ty pyrefly
     def wrong_option_number(self) -> TapeSidecar | None: raise NotImplementedError
+    @hookimpl(tryfirst=True, trylast=True).provide_tape_sidecar  # expect: mypy pyright ty pyrefly
+    def wrong_option_both(self) -> TapeSidecar | None: raise NotImplementedError
+    @hookimpl(on_failure="deny").provide_tape_sidecar  # expect: mypy pyright ty pyrefly
+    def wrong_option_deny(self) -> TapeSidecar | None: raise NotImplementedError
     @hookimpl.provide_tape_sidecar  # expect: mypy pyright ty
     @property
     def mark_on_property(self) -> TapeSidecar | None: raise NotImplementedError
@@ -1713,6 +1785,10 @@ class ProvideChannelsMistakes:
     def wrong_option_unknown(self, message_handler: MessageHandler) -> Sequence[Channel] | None: raise NotImplementedError
     @hookimpl(timeout="2").provide_channels  # expect: mypy pyright ty pyrefly
     def wrong_option_number(self, message_handler: MessageHandler) -> Sequence[Channel] | None: raise NotImplementedError
+    @hookimpl(tryfirst=True, trylast=True).provide_channels  # expect: mypy pyright ty pyrefly
+    def wrong_option_both(self, message_handler: MessageHandler) -> Sequence[Channel] | None: raise NotImplementedError
+    @hookimpl(on_failure="deny").provide_channels  # expect: mypy pyright ty pyrefly
+    def wrong_option_deny(self, message_handler: MessageHandler) -> Sequence[Channel] | None: raise NotImplementedError
     @hookimpl.provide_channels  # expect: mypy pyright ty
     @property
     def mark_on_property(self) -> Sequence[Channel] | None: raise NotImplementedError
@@ -1773,6 +1849,10 @@ class BuildTapeContextMistakes:
     def wrong_option_unknown(self) -> TapeContext | None: raise NotImplementedError
     @hookimpl(timeout="2").build_tape_context  # expect: mypy pyright ty pyrefly
     def wrong_option_number(self) -> TapeContext | None: raise NotImplementedError
+    @hookimpl(tryfirst=True, trylast=True).build_tape_context  # expect: mypy pyright ty pyrefly
+    def wrong_option_both(self) -> TapeContext | None: raise NotImplementedError
+    @hookimpl(on_failure="deny").build_tape_context  # expect: mypy pyright ty pyrefly
+    def wrong_option_deny(self) -> TapeContext | None: raise NotImplementedError
     @hookimpl.build_tape_context  # expect: mypy pyright ty
     @property
     def mark_on_property(self) -> TapeContext | None: raise NotImplementedError
@@ -1867,6 +1947,10 @@ class AdmitMessageMistakes:
     def wrong_option_unknown(self, session_id: str, message: Envelope, turn: TurnSnapshot) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl(timeout="2").admit_message  # expect: mypy pyright ty pyrefly
     def wrong_option_number(self, session_id: str, message: Envelope, turn: TurnSnapshot) -> AdmitDecision | None: raise NotImplementedError
+    @hookimpl(tryfirst=True, trylast=True).admit_message  # expect: mypy pyright ty pyrefly
+    def wrong_option_both(self, session_id: str, message: Envelope, turn: TurnSnapshot) -> AdmitDecision | None: raise NotImplementedError
+    @hookimpl(on_failure="deny").admit_message  # expect: mypy pyright ty pyrefly
+    def wrong_option_deny(self, session_id: str, message: Envelope, turn: TurnSnapshot) -> AdmitDecision | None: raise NotImplementedError
     @hookimpl.admit_message  # expect: mypy pyright ty
     @property
     def mark_on_property(self) -> AdmitDecision | None: raise NotImplementedError
@@ -1937,6 +2021,10 @@ class ProvideSteeringInboxMistakes:
     def wrong_option_unknown(self) -> SteeringInbox | Iterator[SteeringInbox] | AsyncIterator[SteeringInbox] | None: raise NotImplementedError
     @hookimpl(timeout="2").provide_steering_inbox  # expect: mypy pyright ty pyrefly
     def wrong_option_number(self) -> SteeringInbox | Iterator[SteeringInbox] | AsyncIterator[SteeringInbox] | None: raise NotImplementedError
+    @hookimpl(tryfirst=True, trylast=True).provide_steering_inbox  # expect: mypy pyright ty pyrefly
+    def wrong_option_both(self) -> SteeringInbox | Iterator[SteeringInbox] | AsyncIterator[SteeringInbox] | None: raise NotImplementedError
+    @hookimpl(on_failure="deny").provide_steering_inbox  # expect: mypy pyright ty pyrefly
+    def wrong_option_deny(self) -> SteeringInbox | Iterator[SteeringInbox] | AsyncIterator[SteeringInbox] | None: raise NotImplementedError
     @hookimpl.provide_steering_inbox  # expect: mypy pyright ty
     @property
     def mark_on_property(self) -> SteeringInbox | Iterator[SteeringInbox] | AsyncIterator[SteeringInbox] | None: raise NotImplementedError
@@ -1993,6 +2081,10 @@ class ProvideToolsMistakes:
     def wrong_option_unknown(self) -> Sequence[Tool] | None: raise NotImplementedError
     @hookimpl(timeout="2").provide_tools  # expect: mypy pyright ty pyrefly
     def wrong_option_number(self) -> Sequence[Tool] | None: raise NotImplementedError
+    @hookimpl(tryfirst=True, trylast=True).provide_tools  # expect: mypy pyright ty pyrefly
+    def wrong_option_both(self) -> Sequence[Tool] | None: raise NotImplementedError
+    @hookimpl(on_failure="deny").provide_tools  # expect: mypy pyright ty pyrefly
+    def wrong_option_deny(self) -> Sequence[Tool] | None: raise NotImplementedError
     @hookimpl.provide_tools  # expect: mypy pyright ty
     @property
     def mark_on_property(self) -> Sequence[Tool] | None: raise NotImplementedError
@@ -2075,6 +2167,10 @@ class BeforeLLMCallMistakes:
     def wrong_option_unknown(self, request: LLMCallRequest, state: TurnState) -> LLMCallRequest | LLMCallDecision | None: raise NotImplementedError
     @hookimpl(timeout="2").before_llm_call  # expect: mypy pyright ty pyrefly
     def wrong_option_number(self, request: LLMCallRequest, state: TurnState) -> LLMCallRequest | LLMCallDecision | None: raise NotImplementedError
+    @hookimpl(tryfirst=True, trylast=True).before_llm_call  # expect: mypy pyright ty pyrefly
+    def wrong_option_both(self, request: LLMCallRequest, state: TurnState) -> LLMCallRequest | LLMCallDecision | None: raise NotImplementedError
+    @hookimpl(on_failure="deny").before_llm_call  # expect: mypy pyright ty pyrefly
+    def wrong_option_deny(self, request: LLMCallRequest, state: TurnState) -> LLMCallRequest | LLMCallDecision | None: raise NotImplementedError
     @hookimpl.before_llm_call  # expect: mypy pyright ty
     @property
     def mark_on_property(self) -> LLMCallRequest | LLMCallDecision | None: raise NotImplementedError
@@ -2173,6 +2269,10 @@ class AfterLLMCallMistakes:
     def wrong_option_unknown(self, request: LLMCallRequest, result: LLMCallResult, state: TurnState) -> None: raise NotImplementedError
     @hookimpl(timeout="2").after_llm_call  # expect: mypy pyright ty pyrefly
     def wrong_option_number(self, request: LLMCallRequest, result: LLMCallResult, state: TurnState) -> None: raise NotImplementedError
+    @hookimpl(tryfirst=True, trylast=True).after_llm_call  # expect: mypy pyright ty pyrefly
+    def wrong_option_both(self, request: LLMCallRequest, result: LLMCallResult, state: TurnState) -> None: raise NotImplementedError
+    @hookimpl(on_failure="deny").after_llm_call  # expect: mypy pyright ty pyrefly
+    def wrong_option_deny(self, request: LLMCallRequest, result: LLMCallResult, state: TurnState) -> None: raise NotImplementedError
     @hookimpl.after_llm_call  # expect: mypy pyright ty
     @property
     def mark_on_property(self) -> None: raise NotImplementedError
@@ -2267,6 +2367,8 @@ class BeforeToolCallMistakes:
     def wrong_option_unknown(self, call: ToolCall, state: TurnState) -> ToolCallDecision | None: raise NotImplementedError
     @hookimpl(timeout="2").before_tool_call  # expect: mypy pyright ty pyrefly
     def wrong_option_number(self, call: ToolCall, state: TurnState) -> ToolCallDecision | None: raise NotImplementedError
+    @hookimpl(tryfirst=True, trylast=True).before_tool_call  # expect: mypy pyright ty pyrefly
+    def wrong_option_both(self, call: ToolCall, state: TurnState) -> ToolCallDecision | None: raise NotImplementedError
     @hookimpl.before_tool_call  # expect: mypy pyright ty
     @property
     def mark_on_property(self) -> ToolCallDecision | None: raise NotImplementedError
@@ -2365,6 +2467,10 @@ class AfterToolCallMistakes:
     def wrong_option_unknown(self, call: ToolCall, result: ToolCallResult, state: TurnState) -> None: raise NotImplementedError
     @hookimpl(timeout="2").after_tool_call  # expect: mypy pyright ty pyrefly
     def wrong_option_number(self, call: ToolCall, result: ToolCallResult, state: TurnState) -> None: raise NotImplementedError
+    @hookimpl(tryfirst=True, trylast=True).after_tool_call  # expect: mypy pyright ty pyrefly
+    def wrong_option_both(self, call: ToolCall, result: ToolCallResult, state: TurnState) -> None: raise NotImplementedError
+    @hookimpl(on_failure="deny").after_tool_call  # expect: mypy pyright ty pyrefly
+    def wrong_option_deny(self, call: ToolCall, result: ToolCallResult, state: TurnState) -> None: raise NotImplementedError
     @hookimpl.after_tool_call  # expect: mypy pyright ty
     @property
     def mark_on_property(self) -> None: raise NotImplementedError
