@@ -1,0 +1,173 @@
+"""The folder that tapes are kept in: which file is whose, and who may write."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Final
+
+from bub.builtin.jsonl_file import TapeFile
+from bub.builtin.jsonl_lines import title_of
+from bub.builtin.jsonl_lock import FolderLock
+from bub.builtin.jsonl_writing import unreadable
+from bub.errors import TapeError
+from bub.tape.coding import encode_value
+from bub.tape.naming import file_name, is_shortened, tape_of_file
+from bub.tape.store import TapeRecord
+
+ENDING: Final = ".jsonl"
+"""What the name of a tape's file ends with."""
+
+_KNOWN: Final = 512  # files of which something is kept in memory
+_OPEN: Final = 32  # files that are kept open for writing
+
+
+class TapeFolder:
+    """The files of a folder, and its lock.
+
+    A file whose name this version would not have given, as other programs give them, is the file of the tape that it is
+    named after, as long as that tape has no file of its own.
+
+    Args:
+        path: The folder; it need not be there.
+        durable: Whether to wait until what is written is on the disk.
+    """
+
+    def __init__(self, path: str, *, durable: bool) -> None:
+        self.path: Final = path
+        self.lock: Final = FolderLock(path, durable=durable)
+        self._number = 0
+        self._files: Final[dict[str, TapeFile]] = {}
+        self._writers: Final[dict[str, TapeFile]] = {}
+        self._records: Final[dict[str, tuple[tuple[int, int, int], TapeRecord | None]]] = {}
+
+    def close(self) -> None:
+        """Give back every descriptor; the folder can be used again."""
+        for file in self._writers.values():
+            file.close()
+        self._writers.clear()
+        self.lock.close()
+
+    @contextmanager
+    def writing(self) -> Generator[None, None, None]:
+        """A block in which no other process writes to the folder."""
+        with self.lock:
+            self.look_again()
+            yield
+
+    def settle(self) -> None:
+        """Wait until nothing is half done, or finish it.
+
+        Raises:
+            TapeError: It cannot be finished.
+        """
+        if not self.lock.is_settled():
+            with self.lock:
+                pass
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Forget where files are, when some were moved."""
+        if self._number != self.lock.number:
+            self._number = self.lock.number
+            for file in self._writers.values():
+                file.close()
+            self._writers.clear()
+            self._files.clear()
+
+    # -------------------------------------------------------------------------------------------------------- files
+
+    def file(self, tape: str) -> TapeFile:
+        """What is known of the file of a tape."""
+        known = self._files.get(tape)
+        if known is not None:
+            return known
+        while len(self._files) >= _KNOWN:
+            oldest = next(iter(self._files))
+            del self._files[oldest]
+            self._writers.pop(oldest, None)
+        file = TapeFile(os.path.join(self.path, self.name(tape)), title_line(tape))
+        self._files[tape] = file
+        return file
+
+    def writer(self, tape: str) -> TapeFile:
+        """The file of a tape, with its end known; inside of `writing`."""
+        file = self.file(tape)
+        if tape not in self._writers:
+            while len(self._writers) >= _OPEN:
+                self._writers.pop(next(iter(self._writers))).close()
+            self._writers[tape] = file
+        file.prepare()
+        return file
+
+    def name(self, tape: str) -> str:
+        """The name of the file of a tape."""
+        own, foreign = file_name(tape) + ENDING, tape + ENDING
+        if own == foreign or "/" in tape or "\0" in tape or os.path.exists(os.path.join(self.path, own)):
+            return own
+        try:  # the list tells letters apart that a file system may take for the same
+            found = os.path.exists(os.path.join(self.path, foreign)) and foreign in os.listdir(self.path)
+        except UnicodeEncodeError:
+            return own
+        return foreign if found and self._tape_of(foreign) == tape else own
+
+    def names(self) -> dict[str, str]:
+        """The name of the file of every tape.
+
+        Raises:
+            TapeError: The folder cannot be read.
+        """
+        try:
+            files = os.listdir(self.path)
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise unreadable(self.path, error) from error
+        found: dict[str, str] = {}
+        for name in files:
+            if name.endswith(ENDING) and len(name) > len(ENDING):
+                tape = self._tape_of(name)
+                if tape not in found or name == file_name(tape) + ENDING:
+                    found[tape] = name
+        return found
+
+    def _tape_of(self, name: str) -> str:
+        stem = name.removesuffix(ENDING)
+        if is_shortened(stem):
+            return self._title(name) or stem
+        try:
+            return tape_of_file(stem)
+        except TapeError:
+            return stem
+
+    def _title(self, name: str) -> str | None:
+        """The tape that the first line of a file names."""
+        try:
+            with open(os.path.join(self.path, name), "rb") as file:
+                tape = title_of(file.readline().strip())
+        except OSError:
+            return None
+        return tape if tape is not None and file_name(tape) + ENDING == name else None
+
+    def record(self, tape: str, name: str) -> TapeRecord | None:
+        """What is known of a tape, counted again only when its file changed; None when it holds nothing.
+
+        Raises:
+            TapeError: The file cannot be read.
+        """
+        try:
+            found = os.stat(os.path.join(self.path, name))
+        except OSError:
+            return None
+        seen = found.st_ino, found.st_size, found.st_mtime_ns
+        known = self._records.get(tape)
+        if known is None or known[0] != seen:
+            file = self._files.get(tape) or TapeFile(os.path.join(self.path, name), title_line(tape))
+            known = self._records[tape] = seen, file.record(tape)
+        return known[1]
+
+
+def title_line(tape: str) -> bytes:
+    """What the file of a tape begins with: nothing when its name says whose it is."""
+    return f"{encode_value({'tape': tape})}\n".encode() if is_shortened(file_name(tape)) else b""

@@ -1,0 +1,239 @@
+"""Lines of a tape's file: what is in one, whole or damaged, and which of them count.
+
+An entry is one line of JSON. Beside entries a file may hold three things that other programs pass over:
+
+- `"batch":[first,last]` at the end of an entry: it was appended together with the others of these ids;
+- `{"dropped":[first,last]}`: the lines of that batch right before this are what a writer left when it was stopped;
+- `{"tape":name}` as the first line: whose file this is, where the name of the file cannot say it.
+
+A batch without its last entry does not count while nothing stands behind it: its writer may be at work.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import structs
+
+from bub.errors import TapeError
+from bub.tape.coding import decode_entry, decode_value
+from bub.tape.entry import ANCHOR, TapeEntry
+
+Batch: TypeAlias = tuple[int, int]
+"""The first and the last id of what was appended together."""
+
+_EDGES: Final = b"\0 \t\r\n\xef\xbb\xbf"  # a hole of a lost write, line ends of other systems, a byte order mark
+_ENTRY_START: Final = re.compile(rb'\{"id": ?\d+, ?"kind": ?"')
+_BATCH: Final = re.compile(rb',"batch":\[(\d+),(\d+)\]\}\s*\Z')
+_DROPPED: Final = re.compile(rb'\{"dropped":\[(\d+),(\d+)\]\}\s*\Z')
+_GLUED: Final = 16  # how many places of a damaged line are tried
+_JSON: Final = json.JSONDecoder()
+
+
+class Placed(Protocol):
+    """What is read of an entry: all of it, or its head."""
+
+    @property
+    def id(self) -> int:
+        """The place on the tape."""
+        ...
+
+    @property
+    def anchor_name(self) -> str | None:
+        """The name when this is an anchor, else None."""
+        ...
+
+
+T = TypeVar("T", bound=Placed)
+
+
+class Head(msgspec.Struct, frozen=True):
+    """What counting needs of an entry; the rest is looked at only to see that it is JSON."""
+
+    id: int
+    kind: str
+    payload: msgspec.Raw
+    meta: msgspec.Raw = msgspec.Raw(b"{}")
+    date: str = ""
+
+    @property
+    def anchor_name(self) -> str | None:
+        """The name when this is an anchor, else None."""
+        if self.kind != ANCHOR:
+            return None
+        name: object = msgspec.json.decode(self.payload, type=dict[str, Any]).get("name")
+        return name if isinstance(name, str) else None
+
+
+class Line(NamedTuple, Generic[T]):
+    """What one line holds.
+
+    Attributes:
+        start: Where it begins in the file.
+        end: Where what was read of it ends; the next line begins there.
+        items: The entries in it: one, none, or several of which one was written behind the other.
+        batch: The batch that its entry says it belongs to.
+        dropped: The batch whose lines before this do not count.
+        problem: What is wrong with it.
+        counts: Whether its entries do; they do not when their batch was dropped.
+    """
+
+    start: int
+    end: int
+    items: tuple[T, ...]
+    batch: Batch | None = None
+    dropped: Batch | None = None
+    problem: str | None = None
+    counts: bool = True
+
+    @property
+    def is_member(self) -> bool:
+        """Whether more of its batch has to come."""
+        return self.batch is not None and bool(self.items) and self.items[-1].id != self.batch[1]
+
+    def without_items(self) -> Line[T]:
+        """The same line of a batch that was dropped."""
+        return self._replace(counts=False, problem="is part of a batch whose writer was stopped")
+
+
+# ----------------------------------------------------------------------------------------------------------- one line
+
+
+def full_entry(raw: bytes) -> TapeEntry:
+    """The entry of a line, also of one that another program wrote.
+
+    Raises:
+        TapeError: It is none.
+    """
+    try:
+        entry = decode_entry(raw)
+    except TapeError:  # what JSON cannot say may be encoded as a whole, and stands alone then
+        if _batch_at_end(_BATCH, raw) is None:
+            raise
+        entry = decode_entry(_BATCH.sub(b"}", raw))
+    return entry if entry.date else structs.replace(entry, date=_date_of_timestamp(raw))
+
+
+def entry_head(raw: bytes) -> TapeEntry | Head:
+    """As much of the entry of a line as counting needs.
+
+    Raises:
+        TapeError: The line is no entry.
+    """
+    try:
+        head = _HEADS.decode(raw)
+    except (msgspec.DecodeError, UnicodeError):
+        return full_entry(raw)
+    plain = head.date and bytes(head.payload)[:1] == b"{" and b'"$bub:' not in raw and b"\\" not in raw
+    return head if plain and raw.isascii() else full_entry(raw)
+
+
+_HEADS: Final = msgspec.json.Decoder(Head)
+
+
+def _date_of_timestamp(raw: bytes) -> str:
+    """The date of an entry of an old file, which has seconds since 1970 instead."""
+    seconds: object = json.loads(raw).get("timestamp", 0.0)
+    try:
+        return datetime.fromtimestamp(float(seconds if isinstance(seconds, (int, float)) else 0), UTC).isoformat(
+            timespec="microseconds"
+        )
+    except (OverflowError, OSError, ValueError):
+        return datetime.fromtimestamp(0, UTC).isoformat(timespec="microseconds")
+
+
+def read_line(raw: bytes, start: int, decode: Callable[[bytes], T], *, ended: bool = True) -> Line[T]:
+    """What a line holds.
+
+    Args:
+        raw: The line, without what ends it.
+        start: Where it begins.
+        decode: What makes an entry of it.
+        ended: Whether it has an end. Of a line that has none, only the whole entries at its beginning are taken.
+    """
+    end = start + len(raw) + ended
+    try:
+        item = decode(raw)
+    except TapeError as error:
+        return _read_odd_line(raw, start, end, decode, error, ended=ended)
+    return Line(start, end, (item,), _batch_at_end(_BATCH, raw))
+
+
+def _read_odd_line(
+    raw: bytes, start: int, end: int, decode: Callable[[bytes], T], error: TapeError, *, ended: bool
+) -> Line[T]:
+    text = raw.strip(_EDGES)
+    holes = "holds NUL bytes" if b"\0" in raw else None
+    if not text:
+        return Line(start, end if ended else start, (), problem=holes)
+    dropped = _batch_at_end(_DROPPED, text)
+    if dropped or title_of(text) is not None:
+        torn = dropped and not _DROPPED.match(text)
+        return Line(start, end, (), None, dropped, "was cut off by the end of its writer" if torn else holes)
+    items, used = _whole_entries(text, decode)
+    batch = _batch_at_end(_BATCH, text[:used]) if items else None
+    if not ended:
+        return Line(start, start + raw.index(text) + used if items else start, items, batch, problem=holes)
+    if len(items) == 1 and used == len(text) and text.startswith(b"{") and _is_whole(text, decode):
+        return Line(start, end, items, batch, problem=holes)
+    return Line(start, end, items, batch, problem="holds an entry and other bytes" if items else str(error))
+
+
+def _batch_at_end(pattern: re.Pattern[bytes], text: bytes) -> Batch | None:
+    if not text.rstrip().endswith(b"]}"):
+        return None
+    found = pattern.search(text, max(0, len(text) - 96))
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def title_of(text: bytes) -> str | None:
+    """The tape that a first line names, or None when it is no such line."""
+    if not text.startswith(b'{"tape":'):
+        return None
+    try:
+        fields = decode_value(text)
+    except TapeError:
+        return None
+    name: object = fields.get("tape")
+    return name if len(fields) == 1 and isinstance(name, str) else None
+
+
+def _is_whole(text: bytes, decode: Callable[[bytes], T]) -> bool:
+    try:
+        decode(text)
+    except TapeError:
+        return False
+    return True
+
+
+def _whole_entries(text: bytes, decode: Callable[[bytes], T]) -> tuple[tuple[T, ...], int]:
+    """The entries of a damaged line that are whole, and where the last of them ends.
+
+    One that is written behind something else is taken when it goes on to the end of the line: what stands inside of an
+    entry never does.
+    """
+    starts = [found.start() for found in _ENTRY_START.finditer(text)]
+    for start in (0, *starts[-_GLUED:]):
+        try:
+            last = decode(text[start:])
+        except TapeError:
+            continue
+        before = _whole_entries(text[:start], decode)[0] if start else ()
+        return (*before, last), len(text)
+    return _first_entry(text, decode)
+
+
+def _first_entry(text: bytes, decode: Callable[[bytes], T]) -> tuple[tuple[T, ...], int]:
+    """The entry at the beginning of a line that goes on with something else."""
+    said = text.decode("utf-8", "surrogateescape")
+    try:
+        _, end = _JSON.raw_decode(said)
+        used = said[:end].encode("utf-8", "surrogateescape")
+        return (decode(used),), len(used)
+    except (ValueError, RecursionError, TapeError):
+        return (), 0

@@ -1,0 +1,246 @@
+"""A store that keeps each tape in a file of JSON lines."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import count
+from typing import Final, TypeAlias
+
+from bub.builtin.jsonl_care import compact_file, look_through
+from bub.builtin.jsonl_folder import TapeFolder, title_line
+from bub.builtin.jsonl_lock import Append, Change, Move, Remove, Replace
+from bub.builtin.jsonl_view import JSONLView, Piece
+from bub.builtin.jsonl_writing import encoded, joined, unreadable, write_new
+from bub.errors import TapeError
+from bub.tape.entry import TapeEntry
+from bub.tape.findings import StoreFinding
+from bub.tape.selection import anchored_span, changed_meanwhile, matching, paged, unexpected_last_id
+from bub.tape.store import TapeQuery, TapeRecord, TapeStore
+
+_Records: TypeAlias = list[TapeRecord]  # inside the class, `list` is the method
+_Findings: TypeAlias = list[StoreFinding]
+_Changes: TypeAlias = list[Change]
+
+SET_ASIDE: Final = ".bad"
+"""What is added to the name of a file for the file of its damaged lines."""
+_NEW: Final = ".new"  # of a file that is to take the place of another
+
+
+class JSONLTapeStore:
+    """A `TapeStore` of files: one for each tape, one line of JSON for each entry.
+
+    Other programs that read and write such files, one object with `id`, `kind`, `payload`, `meta` and `date` in a line,
+    may use the same folder, as long as they do not write at the same moment: they do not know the lock. Of `name.jsonl`
+    the tape is `name`.
+
+    Nothing of a file is ever changed but its end. A damaged line stays where it is and is passed over; it is logged
+    once, as `tape.line_skipped`, and `verify` lists it. `compact` puts it into another file.
+
+    What was appended survives the end of the process, however it ends, and the end of the machine when `durable` is
+    asked or the system had the time to write it, as a rule half a minute. A batch, and a transaction over several
+    tapes, are there as a whole or not at all.
+
+    Args:
+        folder: Where the files are; made by the first append.
+        durable: Wait with every change until it is on the disk.
+
+    Concurrency:
+        For one thread at a time; tasks may overlap. Any number of processes may use one folder. A transaction that ends
+        after somebody else changed a tape that it changed too is a `TapeConflictError`, and changes nothing.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], *, durable: bool = False) -> None:
+        self._folder: Final = TapeFolder(os.fspath(folder), durable=durable)
+        self._durable: Final = durable
+
+    def close(self) -> None:
+        """Give back every open file. The store can be used again."""
+        self._folder.close()
+
+    # ------------------------------------------------------------------------------------------------------ entries
+
+    def append(
+        self, tape: str, entries: Sequence[TapeEntry], /, *, expected_last_id: int | None = None
+    ) -> Sequence[int]:
+        """Add entries; see `TapeStore.append`. They are in the file when this returns."""
+        with self._folder.lock:
+            self._folder.look_again()
+            file = self._folder.writer(tape)
+            if expected_last_id is not None and expected_last_id != file.last_id:
+                raise unexpected_last_id(tape, expected_last_id, file.last_id)
+            first = file.high + 1
+            if entries:
+                lines = encoded(tape, entries, first)
+                file.write(joined(lines, first), first + len(lines) - 1, durable=self._durable)
+        return range(first, first + len(entries))
+
+    def fetch(self, query: TapeQuery, /) -> Iterator[TapeEntry]:
+        """The entries that a query asks for; see `TapeStore.fetch`. What the query does not need is not read."""
+        self._folder.settle()
+        file = self._folder.file(query.tape)
+        file.refresh()
+        if not query.last_anchor and query.after_anchor is None and query.between is None:
+            yield from paged(matching(file.entries(newest_first=query.newest_first), query), query)
+            return
+        named = query.after_anchor if query.between is None else query.between[0]
+        place = file.since_anchor(named)
+        entries = file.tail
+        start, stop = (place + 1, len(entries)) if query.last_anchor else anchored_span(entries, query)
+        places = range(stop - 1, start - 1, -1) if query.newest_first else range(start, stop)
+        yield from paged(matching(map(entries.__getitem__, places), query), query)
+
+    # -------------------------------------------------------------------------------------------------------- tapes
+
+    def list(self, *, prefix: str = "", after: str | None = None, limit: int | None = None) -> Sequence[TapeRecord]:
+        """One page of the tapes; see `TapeStore.list`. A file is counted again only when it changed."""
+        self._folder.settle()
+        names = self._folder.names()
+        found: _Records = []
+        for tape in sorted(names):
+            if limit is not None and len(found) >= limit:
+                break
+            if tape.startswith(prefix) and (after is None or tape > after):
+                record = self._folder.record(tape, names[tape])
+                found.extend([record] if record is not None else [])
+        return found
+
+    def reset(self, tape: str, /) -> None:
+        """Remove every entry of a tape: its file."""
+        with self._folder.writing():
+            name = self._folder.name(tape)
+            if os.path.exists(os.path.join(self._folder.path, name)):
+                self._run([Remove(name)])
+
+    def delete(self, tape: str, /) -> None:
+        """Remove a tape; of a damaged one also the bytes that were set aside."""
+        self.reset(tape)
+        with suppress(FileNotFoundError):
+            os.unlink(os.path.join(self._folder.path, self._folder.name(tape) + SET_ASIDE))
+
+    def archive(self, tape: str, /) -> str:
+        """Move all entries of a tape to a new name; see `TapeStore.archive`. Damaged lines go with them."""
+        with self._folder.writing():
+            if not self._folder.writer(tape).last_id:
+                raise TapeError(f"expected entries to archive, got none - tape {tape!r}")
+            name = self.archive_name(tape)
+            self._run([self._moved(tape, name), Remove(self._folder.name(tape))])
+        return name
+
+    def archive_name(self, tape: str, /) -> str:
+        """A name for the archive of a tape that no tape has."""
+        folder = self._folder
+        for number in count(1):
+            name = f"{tape}__archive__{number}"
+            if not os.path.exists(os.path.join(folder.path, folder.name(name))):
+                return name
+        raise AssertionError("unreachable")
+
+    # ----------------------------------------------------------------------------------------------------- together
+
+    @contextmanager
+    def transaction(self) -> Generator[TapeStore, None, None]:
+        """A block whose changes are made together, also when the process ends in between; see `TapeStore.transaction`.
+
+        Raises:
+            TapeConflictError: When the block ends: somebody else changed a tape that the block changed.
+        """
+        view = JSONLView(self)
+        yield view
+        changed = {tape: piece for tape, piece in view.pieces.items() if piece.is_changed(tape)}
+        if changed:
+            with self._folder.writing():
+                self._commit(changed)
+
+    def look(self, tape: str) -> Piece:
+        """What a transaction has to know of a tape to change it."""
+        self._folder.settle()
+        file = self._folder.file(tape)
+        file.refresh()
+        return Piece(tape if file.last_id else None, file.state, file.last_id, file.high)
+
+    def _commit(self, pieces: Mapping[str, Piece]) -> None:
+        for tape, piece in pieces.items():
+            if self._folder.writer(tape).state != piece.state:
+                raise changed_meanwhile(tape)
+        if len(pieces) == 1:
+            ((tape, piece),) = pieces.items()
+            if piece.base == tape:
+                self._folder.writer(tape).write(piece.data(), piece.last_id, durable=self._durable)
+                return
+        self._run(self._changes(pieces))
+
+    def _changes(self, pieces: Mapping[str, Piece]) -> Sequence[Change]:
+        """What has to be done to the files: first what needs room, then what takes names away.
+
+        No file is named twice by what is not done again safely when it was done already.
+        """
+        appends, moves, others = _Changes(), _Changes(), _Changes()
+        for tape, piece in pieces.items():
+            name = self._folder.name(tape)
+            if piece.base == tape:
+                file = self._folder.writer(tape)
+                appends.append(Append(name, file.state[1], file.beginning() + piece.data()))
+            elif piece.base is not None:
+                moves.append(self._moved(piece.base, tape, piece.data()))
+            elif piece.lines:
+                others.append(self._prepared(name, title_line(tape) + piece.data()))
+            else:
+                others.append(Remove(name))
+        return [*appends, *moves, *others]
+
+    def _moved(self, tape: str, to: str, data: bytes = b"") -> Change:
+        """What gives a file a new name; with something to add, a copy of the file gets the name."""
+        file, name, title = self._folder.writer(tape), self._folder.name(to), title_line(to)
+        if not title and not data:
+            return Move(self._folder.name(tape), name)
+        try:
+            with open(file.path, "rb") as old:
+                before = old.read()
+        except OSError as error:
+            raise unreadable(file.path, error) from error
+        return self._prepared(name, title + before + (file.beginning() + data if data else b""))
+
+    def _prepared(self, name: str, data: bytes) -> Change:
+        write_new(os.path.join(self._folder.path, name + _NEW), data)
+        return Replace(name, name + _NEW)
+
+    def _run(self, changes: Sequence[Change]) -> None:
+        try:
+            self._folder.lock.run(changes)
+        finally:
+            self._folder.look_again()
+
+    # --------------------------------------------------------------------------------------------------------- care
+
+    def verify(self) -> Sequence[StoreFinding]:
+        """Everything that is wrong with the files, by file and line. Nothing is changed."""
+        self._folder.settle()
+        found: _Findings = []
+        for tape, name in sorted(self._folder.names().items()):
+            found.extend(look_through(os.path.join(self._folder.path, name), tape))
+        return found
+
+    def compact(self, tape: str | None = None, /) -> int:
+        """How many lines were set aside: the damaged ones, which go into a file of the same name and `.bad`.
+
+        A file without any is left alone. Entries whose ids do not rise are numbered anew.
+
+        Args:
+            tape: The tape; None for all.
+
+        Raises:
+            TapeError: A file cannot be written; the others before it were done.
+        """
+        with self._folder.writing():
+            names = self._folder.names()
+            chosen = names if tape is None else {tape: names[tape]} if tape in names else {}
+            lines = 0
+            for one, name in chosen.items():
+                path = os.path.join(self._folder.path, name)
+                set_aside = compact_file(path, path + _NEW, path + SET_ASIDE, title_line(one))
+                if set_aside is not None:
+                    self._run([Replace(name, name + _NEW)])
+                    lines += set_aside
+        return lines

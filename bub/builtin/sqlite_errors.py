@@ -1,0 +1,45 @@
+"""What went wrong in SQLite, in the words of a store."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+from bub.errors import TapeError
+
+_REASONS: Final[dict[int, str]] = {
+    sqlite3.SQLITE_BUSY: "another process did not let go of it in time. Try again instead.",
+    sqlite3.SQLITE_LOCKED: "another process did not let go of it in time. Try again instead.",
+    sqlite3.SQLITE_FULL: "the disk is full. Make room and do it again instead.",
+    sqlite3.SQLITE_READONLY: "it may only be read. Give the right to write to the file and its folder instead.",
+    sqlite3.SQLITE_PERM: "the right to do so is missing. Give it to the file and its folder instead.",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened or made. Give the path of a file in a folder that can be written.",
+    sqlite3.SQLITE_NOTADB: "it is no SQLite database. Give the path of another file instead.",
+    sqlite3.SQLITE_CORRUPT: "the database is damaged. Restore it from a copy instead.",
+    sqlite3.SQLITE_IOERR: "the disk reported an error, or is full. Look at the disk and do it again instead.",
+    sqlite3.SQLITE_TOOBIG: "a value is larger than SQLite takes. Save less of it instead.",
+}
+
+
+def store_error(error: sqlite3.Error | OSError, path: Path, verb: str) -> TapeError:
+    """The error of a store for one of SQLite, or of making the folder.
+
+    Args:
+        error: What went wrong.
+        path: The file.
+        verb: What was to be done with it: open, read, change.
+    """
+    reason = _REASONS.get(_code(error))
+    return TapeError(f"cannot {verb} {path}: {reason} ({error})" if reason else f"cannot {verb} {path}: {error}")
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether another connection holds the lock."""
+    return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def _code(error: BaseException) -> int:
+    """The kind of an error, without what kind of that kind it is."""
+    code: object = getattr(error, "sqlite_errorcode", None)
+    return code & 0xFF if isinstance(code, int) else -1

@@ -1,0 +1,183 @@
+"""Searching all tapes, and the index that makes it fast.
+
+An append does not touch the index: to index an entry costs about ten times as much as to append it. What is behind is
+read instead, and brought into the index by the first search that finds much of it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Final
+
+import msgspec
+
+from bub.builtin.sqlite_queries import Reading
+from bub.builtin.sqlite_rows import COLUMNS, decoded
+from bub.builtin.sqlite_schema import ID_BITS, create_search
+from bub.builtin.sqlite_words import match_of, searched_text, snippet
+from bub.errors import TapeError
+from bub.tape.store import TapeQuery
+
+BEHIND: Final = 1_000
+"""How many entries a search reads rather than have them indexed."""
+
+_INDEXED_AT_ONCE: Final = 500  # entries, for which others wait who write
+_TAPES_AT_ONCE: Final = 16
+_RECENT: Final = 8  # tapes that are searched before the index is asked which others there are
+_WIDTH: Final = 160
+
+
+class SearchHit(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry that a search found.
+
+    Attributes:
+        tape: Its tape.
+        id: Its id.
+        kind: Its kind.
+        date: Its date.
+        snippet: The part of it that was found, in one line.
+    """
+
+    tape: str
+    id: int
+    kind: str
+    date: str
+    snippet: str
+
+
+class Search:
+    """What all tapes hold of some words, the tape that was changed last first, newest entry first.
+
+    Args:
+        text: The words.
+        tape: Only this tape.
+        limit: At most so many.
+
+    Attributes:
+        done: Whether everything was looked at.
+    """
+
+    def __init__(self, text: str, tape: str | None, limit: int) -> None:
+        self.done = limit == 0
+        self._text: Final = text
+        self._tape: Final = tape
+        self._left = limit
+        self._tapes: list[str] | None = None
+        self._searched: set[str] = set()
+        self._reading: tuple[str, Reading] | None = None
+        self._asked = tape is not None
+
+    def next(self, connection: sqlite3.Connection) -> list[SearchHit]:
+        """What some more tapes hold."""
+        if self._tapes is None:
+            self._tapes = [self._tape] if self._tape is not None else _recent(connection, _RECENT)
+        hits: list[SearchHit] = []
+        for _ in range(_TAPES_AT_ONCE):
+            if self._reading is None and not self._start(connection, self._tapes):
+                self.done = True
+                return hits
+            hits += self._read(connection)
+            if self.done:
+                return hits
+        return hits
+
+    def _start(self, connection: sqlite3.Connection, tapes: list[str]) -> bool:
+        """Go on to the next tape; False when there is none."""
+        if not tapes and not self._asked:
+            self._asked = True
+            tapes += [name for name in _candidates(connection, self._text) if name not in self._searched]
+        if not tapes:
+            return False
+        name = tapes.pop(0)
+        self._searched.add(name)
+        query = TapeQuery(tape=name, text=self._text, newest_first=True, limit=self._left)
+        self._reading = name, Reading(query)
+        return True
+
+    def _read(self, connection: sqlite3.Connection) -> list[SearchHit]:
+        assert self._reading is not None
+        name, reading = self._reading
+        hits = [
+            SearchHit(
+                tape=name,
+                id=entry.id,
+                kind=entry.kind,
+                date=entry.date,
+                snippet=snippet(entry.payload, self._text, _WIDTH),
+            )
+            for entry in reading.next(connection)
+        ]
+        self._left -= len(hits)
+        self.done = self._left == 0
+        if reading.done:
+            self._reading = None
+        return hits
+
+
+def _recent(connection: sqlite3.Connection, limit: int) -> list[str]:
+    rows = connection.execute("SELECT name FROM tapes ORDER BY last_date DESC LIMIT ?", (limit,))
+    return [name for (name,) in rows.fetchall()]
+
+
+def _candidates(connection: sqlite3.Connection, text: str) -> list[str]:
+    """The tapes that may hold all words, the one that was changed last first."""
+    match = match_of(text)
+    if match is None:
+        return _recent(connection, -1)
+    rows = connection.execute(
+        "SELECT name FROM tapes WHERE indexed < last_id OR number IN "
+        f"(SELECT rowid >> {ID_BITS} FROM search WHERE search MATCH ?) ORDER BY last_date DESC",
+        (match,),
+    )
+    return [name for (name,) in rows.fetchall()]
+
+
+# -------------------------------------------------------------------------------------------------------------- index
+
+
+def count_behind(connection: sqlite3.Connection, tape: str | None) -> int:
+    """How many entries of a tape, or of all, are not in the index."""
+    where, values = ("", ()) if tape is None else (" WHERE name = ?", (tape,))
+    row = connection.execute(f"SELECT total(last_id - indexed) FROM tapes{where}", values).fetchone()
+    return int(row[0])
+
+
+def index_some(connection: sqlite3.Connection, tape: str | None) -> bool:
+    """Bring some entries of a tape, or of any, into the index; whether there are more. To be called in a transaction.
+
+    An entry that cannot be read is passed over.
+    """
+    where, values = ("", ()) if tape is None else (" AND name = ?", (tape,))
+    sql = f"SELECT number, indexed FROM tapes WHERE indexed < last_id{where}"
+    left = _INDEXED_AT_ONCE
+    for number, indexed in connection.execute(sql, values).fetchall():
+        if left == 0:
+            return True
+        low, high = number << ID_BITS | indexed, (number + 1) << ID_BITS
+        rows = connection.execute(
+            f"SELECT {COLUMNS} FROM entries WHERE key > ? AND key < ? ORDER BY key LIMIT ?", (low, high, left)
+        ).fetchall()
+        texts: list[tuple[int, str]] = []
+        for row in rows:
+            try:
+                texts.append((row[0], searched_text(decoded(connection, row, searched=True).payload)))
+            except TapeError:
+                continue
+        connection.executemany("INSERT INTO search (rowid, text) VALUES (?, ?)", texts)
+        left -= len(rows)
+        if left > 0:  # the tape is done, also when an entry at its end is missing
+            connection.execute("UPDATE tapes SET indexed = last_id WHERE number = ?", (number,))
+        else:
+            last = rows[-1][0] - (number << ID_BITS)
+            connection.execute("UPDATE tapes SET indexed = ? WHERE number = ?", (last, number))
+    return left == 0
+
+
+def tidy_index(connection: sqlite3.Connection) -> None:
+    """Forget what is in the index of tapes that are gone, by making it anew, or else make it smaller."""
+    if connection.execute("SELECT 1 FROM gone LIMIT 1").fetchone() is None:
+        connection.execute("INSERT INTO search (search) VALUES ('optimize')")
+        return
+    create_search(connection)
+    connection.execute("UPDATE tapes SET indexed = 0")
+    connection.execute("DELETE FROM gone")
