@@ -6,22 +6,25 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from . import dispatch, emit, envelopes, memory, peer, registration, start, streams, turns
+from . import agent, dispatch, emit, envelopes, memory, peer, registration, start, streams, tools, turns
 from .report import (
     Measured,
     facts_table,
     machine,
     markdown_table,
     median,
+    merged_lines,
+    merged_sections,
     peer_table,
+    read_between,
     text_table,
     write_between,
 )
-from .rows import ProcessRow, Row
+from .rows import Fact, ProcessRow, Row
 from .timing import Effort, compare, compare_commands
 
 Rows: TypeAlias = Callable[[], Iterable[Row | ProcessRow]]
@@ -32,9 +35,14 @@ AREAS: Final[Mapping[str, Rows]] = {
     "registration": registration.rows,
     "turn": turns.rows,
     "stream": streams.rows,
+    "tools": tools.rows,
+    "agent": agent.rows,
     "envelope": envelopes.rows,
     "start": start.rows,
 }
+
+MEMORY: Final = "memory"
+"""The area of what is no comparison."""
 
 DOCS: Final = Path(__file__).parents[2] / "docs" / "performance.md"
 RUNS: Final = 3
@@ -53,22 +61,30 @@ def main() -> int:
     rows = median(runs)
     print(machine())
     print(text_table(rows))
-    facts = [] if arguments.only else list(memory.facts())
+    facts = list(memory.facts()) if not arguments.only or MEMORY in arguments.only else []
     for name, value in facts:
         print(f"{name}: {value}")
     if arguments.write:
-        text = f"{machine()}\n\n{markdown_table(rows)}\n\n{facts_table(facts)}"
-        write_between(DOCS, "table", text)
+        _write_table(rows, facts)
     if arguments.peer:
-        ratios = _peer(arguments.peer)
-        table = peer_table(ratios, rows, peer.TARGETS)
+        ratios = _peer(arguments.peer, areas)
+        table = peer_table([peer.PEER, peer.PLUGGY], ratios, rows, peer.TARGETS)
         print(f"\n{table}")
         if arguments.write:
+            table = merged_lines(read_between(DOCS, "peer"), table) if arguments.only else table
             write_between(DOCS, "peer", f"{machine()}\n\n{table}")
     over = [row.name for row in rows if row.verdict == "over"]
     if over:
         print(f"\nover their target by more than 15 %: {'; '.join(over)}")
     return 1 if over else 0
+
+
+def _write_table(rows: Sequence[Measured], facts: Sequence[Fact]) -> None:
+    """Put what was measured into the page; areas that were not keep what stands there."""
+    parts = [machine(), markdown_table(rows), facts_table(facts) if facts else ""]
+    text = "\n\n".join(part for part in parts if part)
+    order = [name.capitalize() for name in (*AREAS, MEMORY)]
+    write_between(DOCS, "table", merged_sections(read_between(DOCS, "table"), text, order))
 
 
 def measured(area: str, effort: Effort) -> Iterator[Measured]:
@@ -102,19 +118,18 @@ class _Arguments(argparse.Namespace):
 
 
 def _arguments() -> _Arguments:
+    choices = [*AREAS, MEMORY]
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one short run: figures to look at, not to trust")
-    parser.add_argument(
-        "--only", action="append", choices=list(AREAS), default=[], metavar="AREA", help=", ".join(AREAS)
-    )
+    parser.add_argument("--only", action="append", choices=choices, default=[], metavar="AREA", help=", ".join(choices))
     parser.add_argument("--write", action="store_true", help="write the tables into docs/performance.md")
     parser.add_argument("--peer", metavar="PYTHON", help="compare with the peer that this interpreter has")
     return parser.parse_args(namespace=_Arguments())
 
 
-def _peer(python: str) -> Mapping[str, Mapping[str, float]]:
+def _peer(python: str, areas: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
     """The ratios that `peer.py` measures in another environment."""
-    command = [python, "-m", "bench.peer"]  # from this folder's parent, where `bub` is not ours
+    command = [python, "-m", "bench.peer", *areas]  # from this folder's parent, where `bub` is not ours
     done = subprocess.run(command, cwd=Path(__file__).parents[1], stdout=subprocess.PIPE, text=True, check=True)
     ratios: dict[str, dict[str, float]] = json.loads(done.stdout)
     return ratios

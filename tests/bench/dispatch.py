@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final, Protocol
 
 from bub.core.events import ToolCall, ToolCallResult
@@ -93,17 +93,21 @@ def marked(hook: str) -> Callable[[Function], Function]:
     return mark
 
 
-def _tool_cases(kind: Kind, count: int) -> tuple[Case, Case]:
-    hooks = BubHookSpecs()
+def tool_plugins(hooks: BubHookSpecs, kind: Kind, count: int) -> Callable[..., Awaitable[None]]:
+    """Registers plugins with hooks before and after a tool call; returns the loops over the same hooks."""
     registry = HookRegistry(hooks, HookFailures())
-    pairs = tool_hooks(kind, count)
     plugins: list[Any] = [
         type("Plugin", (), {"before": hookimpl.before_tool_call(before), "after": hookimpl.after_tool_call(after)})()
-        for before, after in pairs
+        for before, after in tool_hooks(kind, count)
     ]
     for index, plugin in reversed(list(enumerate(plugins))):
         registry.register(plugin, name=f"plugin{index}")
-    around = around_tool([plugin.before for plugin in plugins], [plugin.after for plugin in plugins])
+    return around_tool([plugin.before for plugin in plugins], [plugin.after for plugin in plugins])
+
+
+def _tool_cases(kind: Kind, count: int) -> tuple[Case, Case]:
+    hooks = BubHookSpecs()
+    around = tool_plugins(hooks, kind, count)
     call = ToolCall("run", "add", {"a": 1})
     result = ToolCallResult("run", "add", {"a": 1}, 2)
 

@@ -6,6 +6,7 @@ The code is generated where the case is "64 calls, one after another"; what is g
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType
@@ -180,6 +181,27 @@ def around_tool(before: Sequence[Function], after: Sequence[Function]) -> Callab
                 failed.append(error)
 
     return around
+
+
+# ------------------------------------------------------------------------------------------------ tool arguments
+
+TEXT = '{"path": "a.txt", "limit": 3}'
+
+
+def read_file(path: str, limit: int = 10) -> str:
+    """The function behind a tool."""
+    return path
+
+
+def read_and_call(times: int) -> None:
+    """A case that reads JSON text, checks what is in it, and calls the function."""
+    for _ in range(times):
+        found: dict[str, Any] = json.loads(TEXT)
+        if type(found) is not dict or not found.keys() <= {"path", "limit"}:
+            raise TypeError(found)
+        if type(found.get("path")) is not str or type(found.get("limit", 10)) is not int:
+            raise TypeError(found)
+        read_file(**found)
 
 
 # --------------------------------------------------------------------------------------------------------- events

@@ -1,21 +1,25 @@
 """The peer's side: bub 0.6.0a3 and pluggy against the same limits, in an environment where `bub` is that one.
 
 Both are distributions of one name, so this runs alone and prints its ratios as JSON. `python -m tests.bench --peer
-PYTHON` starts it; by hand: `cd tests`, then `PYTHON -m bench.peer`. It uses the public interface only.
+PYTHON` starts it; by hand: `cd tests`, then `PYTHON -m bench.peer`, with the names of areas for less than everything.
+It uses the public interface only.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
+from . import peer_agent
 from .handwritten import (
     STATE,
+    TEXT,
     Function,
     Kind,
     Mode,
@@ -26,14 +30,28 @@ from .handwritten import (
     implementations,
     loop,
     plain_turns,
+    read_and_call,
+    read_file,
     tool_hooks,
     turn_plugins,
     turns,
     unrolled,
     values_for,
 )
-from .rows import HELP, IMPORT, IMPORT_FRAMEWORK, dispatch_name, emit_name, tool_name, turn_name
-from .timing import Case, Effort, compare, compare_commands, drive
+from .rows import (
+    ARGUMENTS_ROW,
+    HELP,
+    IMPORT,
+    IMPORT_FRAMEWORK,
+    PIECE,
+    bus_name,
+    dispatch_name,
+    emit_name,
+    history_name,
+    tool_name,
+    turn_name,
+)
+from .timing import Case, Effort, case, compare, compare_commands, drive
 
 PEER: Final = "bub 0.6.0a3"
 PLUGGY: Final = "pluggy"
@@ -57,6 +75,8 @@ TARGETS: Final[Mapping[str, float]] = {
     emit_name("sync", 16): 8,
     emit_name("sync", 1, OTHERS): 20,
     turn_name(10): 10,
+    history_name(1000): 20,
+    PIECE: 3,
     f"{IMPORT}, to import typer": 2,
     f"{HELP}, to import typer": 5,
 }
@@ -66,29 +86,37 @@ PLUGGY_TARGET: Final = 6
 """The same for pluggy, in the rows of dispatch."""
 
 
+Rows: TypeAlias = Iterator[tuple[str, dict[str, Case]]]
+
+
 def main() -> None:
-    """Measure everything and print it."""
+    """Measure the areas that are named, or all of them, and print the ratios."""
+    import_module("loguru").logger.remove()  # it writes to standard error whatever happens
     effort = Effort()
     ratios: dict[str, dict[str, float]] = {}
-    for name, cases in _rows():
-        timings = compare(cases, effort)
-        ratios[name] = {peer: timing.ratio for peer, timing in timings.items() if peer != "limit"}
-    with tempfile.TemporaryDirectory() as folder:
-        python = sys.executable
-        commands: dict[str, Sequence[str]] = {
-            "limit": [python, "-c", "import typer"],
-            IMPORT: [python, "-c", "import bub"],
-            IMPORT_FRAMEWORK: [python, "-c", "from bub import BubFramework"],
-            HELP: [python, "-m", "bub", "--help"],
-        }
-        for name, timing in compare_commands(commands, Path(folder), effort).items():
-            if name != "limit":
-                ratios[f"{name}, to import typer"] = {PEER: timing.ratio}
+    for area in sys.argv[1:] or [*AREAS, START]:
+        for name, cases in AREAS[area]() if area in AREAS else ():
+            timings = compare(cases, effort)
+            ratios[name] = {peer: timing.ratio for peer, timing in timings.items() if peer != "limit"}
+        if area == START:
+            ratios |= _start(effort)
     print(json.dumps(ratios, indent=1))
 
 
-def _rows() -> Iterator[tuple[str, dict[str, Case]]]:
-    import_module("loguru").logger.remove()  # it writes to standard error whatever happens
+def _start(effort: Effort) -> dict[str, dict[str, float]]:
+    python = sys.executable
+    commands: dict[str, Sequence[str]] = {
+        "limit": [python, "-c", "import typer"],
+        IMPORT: [python, "-c", "import bub"],
+        IMPORT_FRAMEWORK: [python, "-c", "from bub import BubFramework"],
+        HELP: [python, "-m", "bub", "--help"],
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        timings = compare_commands(commands, Path(folder), effort)
+    return {f"{name}, to import typer": {PEER: timings[name].ratio} for name in commands if name != "limit"}
+
+
+def _dispatch_rows() -> Rows:
     for mode in MODES:
         for answer in (None, "answer"):
             for kind in KINDS:
@@ -97,13 +125,42 @@ def _rows() -> Iterator[tuple[str, dict[str, Case]]]:
     for kind in KINDS:
         for count in (1, 4, 16):
             yield tool_name(kind, count), _around_tool(kind, count)
+
+
+def _emit_rows() -> Rows:
     for count in (1, 4, 16):
         called = handlers("sync", count)
         yield emit_name("sync", count), {"limit": loop(called, object(), "sync"), PEER: _emitted(called)}
     called = handlers("sync", 1)
     yield emit_name("sync", 1, OTHERS), {"limit": loop(called, object(), "sync"), PEER: _emitted(called, OTHERS)}
+
+
+def _turn_rows() -> Rows:
     for count in TURNS:
         yield turn_name(count), {"limit": plain_turns(count), PEER: _turns(count)}
+
+
+def _tool_rows() -> Rows:
+    for kind in ("sync", "async"):
+        for count in (1, 4):
+            yield bus_name(kind, count), _around_tool(kind, count, bus=True)
+    yield ARGUMENTS_ROW, {"limit": read_and_call, PEER: _arguments()}
+
+
+def _agent_rows() -> Rows:
+    with asyncio.Runner() as runner:
+        for name, limit, peer in peer_agent.rows():
+            yield name, {"limit": case(runner, limit), PEER: case(runner, peer)}
+
+
+AREAS: Final[Mapping[str, Callable[[], Rows]]] = {
+    "dispatch": _dispatch_rows,
+    "emit": _emit_rows,
+    "turn": _turn_rows,
+    "tools": _tool_rows,
+    "agent": _agent_rows,
+}
+START: Final = "start"
 
 
 # Any, from here on: this environment's modules are not those that a type checker finds under the same names.
@@ -155,7 +212,7 @@ def _calls_in_a_coroutine(hook: Function) -> Case:
     return lambda count: drive(run(count))
 
 
-def _around_tool(kind: Kind, count: int) -> dict[str, Case]:
+def _around_tool(kind: Kind, count: int, *, bus: bool = False) -> dict[str, Case]:
     mark: Any = import_module("bub.hooks").hookimpl
     specs: Any = import_module("bub.hooks.specs")
     events: Any = import_module("bub.core.events")
@@ -183,7 +240,28 @@ def _around_tool(kind: Kind, count: int) -> dict[str, Case]:
             await hooks.before_tool_call(call, STATE)
             await hooks.after_tool_call(call, result, STATE)
 
-    return {"limit": lambda times: drive(by_hand(times)), PEER: lambda times: drive(through_hooks(times))}
+    agent_bus = events.EventBus()
+    hooks.subscribe(agent_bus)
+
+    async def through_bus(times: int) -> None:
+        for _ in range(times):
+            await agent_bus.emit(events.ToolCallStarted(state=STATE, call=call))
+            await agent_bus.emit(events.ToolCallFinished(state=STATE, call=call, result=result))
+
+    through = through_bus if bus else through_hooks
+    return {"limit": lambda times: drive(by_hand(times)), PEER: lambda times: drive(through(times))}
+
+
+def _arguments() -> Case:
+    """What its agent does between the model's text and the call of the function."""
+    made: Any = import_module("bub.core").tool(read_file)
+    call: Any = import_module("republic").ToolCall("call", made.name, TEXT)
+
+    def run(times: int) -> None:
+        for _ in range(times):
+            made.handler(**call.args)
+
+    return run
 
 
 def _emitted(called: Sequence[Function], others: int = 0) -> Case:

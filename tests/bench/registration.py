@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from bub.framework.framework import BubFramework
+from bub.hooks.dispatch import specs_of, table_of
 from bub.hooks.failures import HookFailures
 from bub.hooks.markers import hookimpl
 from bub.hooks.registry import HookRegistry
@@ -77,7 +78,7 @@ def _registered(count: int) -> Case:
 
 def _dict_of_hooks(times: int) -> None:
     for _ in range(times):
-        {name: object() for name in BubHookSpecs.declared}
+        {name: object() for name in specs_of(BubHookSpecs)}
 
 
 def _framework(times: int) -> None:
@@ -91,13 +92,13 @@ def _first_call(count: int, *, shapes_known: bool) -> Row:
     registry = HookRegistry(hooks, HookFailures())
     for index, plugin in enumerate(bound("all_sync", implementations("sync", [None] * count), marked("all_sync"))):
         registry.register(plugin, name=f"plugin{index}")
-    implemented = hooks.bound("all_sync")
+    implemented = table_of(hooks).bound("all_sync")
 
     def first(times: int) -> None:
         for _ in range(times):
             if not shapes_known:
                 compiled.cache_clear()
-            hooks.bind("all_sync", implemented)
+            table_of(hooks).bind("all_sync", implemented)
             hooks.all_sync(message="hello", session_id="s", state={})
 
     def later(times: int) -> None:

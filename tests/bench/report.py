@@ -107,36 +107,77 @@ def machine() -> str:
     return f"{platform.python_implementation()} {platform.python_version()}, {os.cpu_count()} processors"
 
 
+def read_between(path: Path, marker: str) -> str:
+    """The text between `<!-- marker -->` and `<!-- /marker -->` of a file.
+
+    Raises:
+        ValueError: The markers are not there.
+    """
+    return _parted(path, marker)[1].strip("\n")
+
+
 def write_between(path: Path, marker: str, text: str) -> None:
     """Put a text between `<!-- marker -->` and `<!-- /marker -->` of a file.
 
     Raises:
         ValueError: The markers are not there.
     """
+    head, _, tail = _parted(path, marker)
+    path.write_text(f"{head}\n{text}\n\n{tail}", encoding="utf-8")
+
+
+def _parted(path: Path, marker: str) -> tuple[str, str, str]:
     whole = path.read_text(encoding="utf-8")
     head, begin, rest = whole.partition(f"<!-- {marker} -->\n")
-    _, end, tail = rest.partition(f"<!-- /{marker} -->")
+    inner, end, tail = rest.partition(f"<!-- /{marker} -->")
     if not begin or not end:
         raise ValueError(f"expected the markers of {marker!r} in {path.name}")
-    path.write_text(f"{head}{begin}\n{text}\n\n{end}{tail}", encoding="utf-8")
+    return head + begin, inner, end + tail
 
 
-def peer_table(peer: Mapping[str, Mapping[str, float]], rows: Sequence[Measured], targets: Mapping[str, float]) -> str:
+def merged_sections(old: str, new: str, order: Sequence[str]) -> str:
+    """A text whose sections are the new ones, and of the old ones those that are not among them.
+
+    Args:
+        old: Sections that begin with `### `, and what stands before the first.
+        new: The same; what stands before its first section is taken.
+        order: The headings in the order wanted; others come last.
+    """
+    head, *fresh = new.split("### ")
+    _, *kept = old.split("### ")
+    by_heading = {part.partition("\n")[0]: part.strip() for part in (*kept, *fresh)}
+    known = [heading for heading in order if heading in by_heading]
+    headings = [*known, *(heading for heading in by_heading if heading not in order)]
+    return "\n\n".join([head.strip(), *(f"### {by_heading[heading]}" for heading in headings)])
+
+
+def merged_lines(old: str, new: str) -> str:
+    """A table with the lines of the new one, in the place of the old ones that begin with the same cell."""
+    lines = {line.split("|")[1].strip(): line for text in (old, new) for line in text.splitlines() if line[:1] == "|"}
+    return "\n".join(lines.values())
+
+
+def peer_table(
+    peers: Sequence[str],
+    measured: Mapping[str, Mapping[str, float]],
+    rows: Sequence[Measured],
+    targets: Mapping[str, float],
+) -> str:
     """How many times as fast as the peers bub is: their ratio to a limit, divided by bub's to the same limit.
 
     Args:
-        peer: For each row the ratios of the peers, by their name.
+        peers: Their names, one column for each.
+        measured: For each row the ratios of the peers, by their name.
         rows: The rows of bub.
         targets: For each row how many times as fast as the peer bub is wanted to be.
     """
     ours = {row.name: row.ratio for row in rows}
-    peers = list(dict.fromkeys(name for ratios in peer.values() for name in ratios))
     heads = " | ".join(f"{name} to the limit | bub is faster" for name in peers)
     lines = [
         f"| what | bub to the limit | {heads} | target |",
         f"|---|--:|{'--:|--:|' * len(peers)}--:|",
     ]
-    for name, ratios in peer.items():
+    for name, ratios in measured.items():
         if name not in ours:
             continue
         cells = [f"{ours[name]:.2f}"]

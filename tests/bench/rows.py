@@ -84,3 +84,25 @@ def turn_of(plugins: int) -> str:
 IMPORT = "import bub"
 IMPORT_FRAMEWORK = "from bub import BubFramework"
 HELP = "bub --help"
+
+
+def bus_name(kind: Kind, count: int) -> str:
+    """Hooks before and after one tool call, told by the bus of an agent."""
+    return f"{tool_name(kind, count)}, through the bus of an agent"
+
+
+ARGUMENTS_ROW = "arguments of a tool, JSON text to what it returned, to json.loads and a check of each"
+
+
+def steps_name(steps: int) -> str:
+    """A run of an agent; all but the last of its steps call a tool."""
+    return f"run of {steps} step{'s' * (steps > 1)}, a step"
+
+
+def history_name(entries: int) -> str:
+    """The same on a tape that is in use."""
+    return f"{steps_name(10)}, {entries:,} entries since the anchor"
+
+
+FIRST_TEXT = "from agent.run() to the first text"
+PIECE = "a piece of text through an agent"

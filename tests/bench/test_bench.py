@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import pytest
+import republic
 
+from bub.messages import to_builtins
+from bub.tape.entry import TapeEntry
+from bub.tape.store import TapeQuery
 from tests.bench.__main__ import AREAS, measured
+from tests.bench.agent import OLD, Bench
+from tests.bench.hand_agent import PROMPT, HandBench, HandTape, hand_history, hand_run
 from tests.bench.memory import facts
 from tests.bench.report import (
     Measured,
     duration,
     markdown_table,
     median,
+    merged_lines,
+    merged_sections,
     peer_table,
     text_table,
     write_between,
 )
 from tests.bench.rows import ProcessRow, Row
-from tests.bench.timing import Effort, compare, compare_commands, drive
+from tests.bench.timing import Effort, Took, compare, compare_commands, drive
 
 LEAST = Effort(rounds=1, budget_ms=0.001, processes=1)
 
@@ -58,6 +69,40 @@ def test_programs_can_be_measured() -> None:
 
 def test_memory() -> None:
     assert all(value.endswith(" kB") for _, value in facts())
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_the_agent_and_its_limit_do_the_same(steps: int) -> None:
+    async def both() -> tuple[HandTape, int, Sequence[TapeEntry], int]:
+        limit, bub, tape = HandBench(steps), Bench(steps), HandTape([], [])
+        by_hand = [event async for event in hand_run(tape, limit.model)]
+        async with bub.agent.run(PROMPT, tape="s") as stream:
+            events = [event async for event in stream]
+        return tape, len(by_hand), list(bub.store.fetch(TapeQuery(tape="s"))), len(events)
+
+    tape, by_hand, entries, events = asyncio.run(both())
+    assert by_hand == events
+    assert [record["id"] for record in tape.records] == [entry.id for entry in entries]
+    assert Counter(map(_what, tape.records)) == Counter(_what(to_builtins(entry)) for entry in entries)
+
+
+def _what(record: Mapping[str, Any]) -> str:  # Any: as in JSON
+    return str(record["payload"].get("name", record["kind"]))
+
+
+def test_both_go_on_from_the_same_history() -> None:
+    async def bub() -> Sequence[republic.Message]:
+        return await Bench(1, entries=23).agent.tape(OLD).read_messages()
+
+    by_hand = hand_history(23)
+    assert len(by_hand.records) == 23
+    assert by_hand.messages == asyncio.run(bub())
+
+
+def test_a_case_may_measure_a_part_of_itself() -> None:
+    timings = compare({"limit": lambda count: Took(1000 * count), "bub": lambda count: Took(3000 * count)}, LEAST)
+    assert timings["limit"].ns == 1000
+    assert timings["bub"].ratio == 3.0
 
 
 def test_cases_take_turns() -> None:
@@ -119,8 +164,9 @@ def test_tables() -> None:
 
 
 def test_the_peer_table_has_ratios_of_ratios() -> None:
-    table = peer_table({"one": {"peer": 10.0}, "unknown": {"peer": 1.0}}, [row("one", ratio=2.0)], {"one": 3})
-    assert table.splitlines()[-1] == "| one | 2.00 | 10.0 | 5.0x | 3x |"
+    ratios = {"one": {"peer": 10.0}, "unknown": {"peer": 1.0}}
+    table = peer_table(["peer", "other"], ratios, [row("one", ratio=2.0)], {"one": 3})
+    assert table.splitlines()[-1] == "| one | 2.00 | 10.0 | 5.0x |  |  | 3x |"
 
 
 def test_a_table_is_written_between_its_markers(tmp_path: Path) -> None:
@@ -131,6 +177,21 @@ def test_a_table_is_written_between_its_markers(tmp_path: Path) -> None:
     assert page.read_text(encoding="utf-8") == "before\n<!-- table -->\n\nnewer\n\n<!-- /table -->\nafter\n"
     with pytest.raises(ValueError, match="markers of 'peer'"):
         write_between(page, "peer", "new")
+
+
+def test_areas_that_were_not_measured_stay_in_the_page() -> None:
+    old = "old machine\n\n### Emit\n\nold emit\n\n### Memory\n\nold memory"
+    new = "new machine\n\n### Turn\n\nnew turn\n\n### Memory\n\nnew memory"
+    merged = merged_sections(old, new, ["Turn", "Emit", "Memory"])
+    assert merged == "new machine\n\n### Turn\n\nnew turn\n\n### Emit\n\nold emit\n\n### Memory\n\nnew memory"
+
+
+def test_lines_that_were_not_measured_stay_in_the_table() -> None:
+    old, new = (
+        "machine\n\n| what | x |\n|---|--:|\n| a | 1 |\n| b | 2 |",
+        "| what | x |\n|---|--:|\n| b | 3 |\n| c | 4 |",
+    )
+    assert merged_lines(old, new) == "| what | x |\n|---|--:|\n| a | 1 |\n| b | 3 |\n| c | 4 |"
 
 
 @pytest.mark.slow
