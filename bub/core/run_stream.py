@@ -14,7 +14,7 @@ import anyio.lowlevel
 
 from bub.core.waking import Signal, signal_maker
 from bub.errors import BubError, ModelError
-from bub.streaming import StreamEvent, StreamFailed, Usage, UsageReported
+from bub.streaming import StreamEvent, StreamFailed, TextDelta, Usage, UsageReported
 
 logger: Final = logging.getLogger(__name__)
 
@@ -132,24 +132,33 @@ class RunStream:
 
     # ------------------------------------------------------------------------------------------------ producing
 
-    def put_nowait(self, event: StreamEvent) -> None:
-        """Hand an event to the reader; never waits."""
+    def put_nowait(self, event: StreamEvent) -> bool:
+        """Hand an event to the reader.
+
+        Returns:
+            Whether too many are waiting: whoever has more to put waits for `room`.
+        """
         if self._closed:
-            return
+            return False
+        if type(event) is not TextDelta:  # most are
+            self._note(event)
+        events = self._events
+        events.append(event)
+        if self._readable is not None:
+            self._readable.set()
+        return len(events) >= BUFFER
+
+    async def room(self) -> None:
+        """Wait while too many events are waiting."""
+        while len(self._events) >= BUFFER:
+            await self._wait_for_reader()
+
+    def _note(self, event: StreamEvent) -> None:
         if isinstance(event, UsageReported):
             self.usage = event.usage if self.usage is None else self.usage + event.usage
         elif isinstance(event, StreamFailed):
             self.error = error = ModelError(event.message)
             error.kind = event.kind
-        self._events.append(event)
-        if self._readable is not None:
-            self._readable.set()
-
-    async def put(self, event: StreamEvent) -> None:
-        """Hand an event to the reader; waits while too many are waiting."""
-        self.put_nowait(event)
-        while len(self._events) >= BUFFER:
-            await self._wait_for_reader()
 
     async def wanted(self) -> None:
         """Wait until the reader has taken everything and asks for more."""

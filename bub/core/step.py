@@ -143,7 +143,7 @@ class Step:
         exchange.model = started.request.model
         if started.decision is not None:
             exchange.answer = republic.assistant(started.decision.text)
-            await parts.stream.put(TextDelta(started.decision.text))
+            parts.stream.put_nowait(TextDelta(started.decision.text))
             return
         await parts.stream.wanted()
         await self._call_model(exchange, started.request, offer)
@@ -213,9 +213,11 @@ class Step:
                 match event:
                     case TextDelta(text):
                         exchange.pieces.append(text)
-                        await stream.put(event)
+                        if stream.put_nowait(event):
+                            await stream.room()
                     case ReasoningDelta():
-                        await stream.put(event)
+                        if stream.put_nowait(event):
+                            await stream.room()
                     case UsageReported(usage):
                         exchange.usage = usage if exchange.usage is None else exchange.usage + usage
                     case AnswerCompleted(message):
