@@ -147,8 +147,9 @@ class EventBus(Generic[E_contra]):
 
     The handlers of one emission run in the order of their registration, each awaited before the next one starts; what
     they return is ignored. Before each of them `event.stopped` is looked at. An exception of a handler goes to the
-    emitter and ends the emission, except that an event that `reaches_all` reaches the others first. Handlers that are added or removed count from the next emission, so an emission in
-    progress, also a nested one, keeps the handlers that it started with.
+    emitter and ends the emission, except that an event that `reaches_all` reaches the others first. Handlers that are
+    added or removed count from the next emission, so an emission in progress, also a nested one, keeps the handlers
+    that it started with.
 
     `EventBus(AgentEvent)` is a bus of agent events only. Type checkers refuse other events with `EventBus[AgentEvent]`
     too; the argument makes the refusal hold at run time.

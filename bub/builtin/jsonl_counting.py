@@ -10,8 +10,10 @@ class LineCount:
     """How many entries a file has up to a place."""
 
     def __init__(self) -> None:
-        self.end = self.entries = self._high = 0
-        self.rises = True
+        self.end: int = 0
+        self.entries: int = 0
+        self.rises: bool = True
+        self._high = 0
         self.anchor: str | None = None
 
     def take(self, line: Line[TapeEntry | Head]) -> None:

@@ -77,8 +77,9 @@ class TapeFile:
         self.tail: list[TapeEntry] = []
         self._starts: list[int] = []  # of the lines of the tail
         self._anchor = -1  # the place of the newest anchor in the tail
-        self.whole = True
-        self.last_id = self.high = 0
+        self.whole: bool = True
+        self.last_id: int = 0
+        self.high: int = 0
         self._risen = 0  # the highest id in what was read
         self._seen = (0, 0, 0)  # the file, its size and its time when it was read
         self._written = (0, 0)  # the file and its size after what was read or written last
@@ -229,7 +230,9 @@ class TapeFile:
         """Read the whole file, and number what has no id of its own."""
         end = self._end
         grown = self._grown
-        self.tail, self._starts, self._anchor, self.whole, self._risen = [], [], -1, True, 0
+        self.tail = []  # new lists: whoever iterates over the old ones goes on
+        self._starts = []
+        self._anchor, self.whole, self._risen = -1, True, 0
         for line in settled(lines_forward(file, 0, end, full_entry)):
             self._damage.report(line)
             for entry in line.items:

@@ -126,7 +126,7 @@ class FolderLock:
     """
 
     def __init__(self, folder: str, *, durable: bool) -> None:
-        self.number = 0
+        self.number: int = 0
         self._folder: Final = folder
         self._path: Final = os.path.join(folder, LOCK_FILE)
         self._durable: Final = durable

@@ -35,11 +35,11 @@ class Piece:
     def __init__(self, base: str | None, state: tuple[int, int], last_id: int, high: int) -> None:
         self.base = base
         self.state: Final = state
-        self.last_id = last_id
-        self.high = high
+        self.last_id: int = last_id
+        self.high: int = high
         self.lines: list[str] = []
         self.entries: list[TapeEntry] = []
-        self.version = 0
+        self.version: int = 0
 
     def is_changed(self, tape: str) -> bool:
         """Whether there is something to do for a tape."""

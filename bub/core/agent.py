@@ -289,15 +289,14 @@ class Agent:
         if client is None and line is None:
             raise ConfigError("expected a model, got none - Agent(model=...) or run(model=...)")
 
-        async def produce(stream: RunStream) -> None:
-            async with tape as opened:
-                if line is not None:
-                    await self._answer_command(opened, line, stream)
-                elif client is not None:
-                    parts = self._parts(opened, client, options, stream)
-                    await Run(parts, content, max_steps=max_steps, metadata=dict(metadata or {})).produce()
+        async def work(opened: StoreTape, stream: RunStream) -> None:
+            if line is not None:
+                await self._answer_command(opened, line, stream)
+            elif client is not None:
+                parts = self._parts(opened, client, options, stream)
+                await Run(parts, content, max_steps=max_steps, metadata=dict(metadata or {})).produce()
 
-        return produce
+        return partial(_produce, tape, work)
 
     def _parts(
         self, tape: StoreTape, client: ModelClient, options: Mapping[str, Any] | None, stream: RunStream
@@ -328,6 +327,26 @@ class Agent:
 
     def _commands(self) -> dict[str, Tool]:
         return {name: tool for name, tool in self.tools.items() if tool.exposure != "code"}
+
+
+async def _produce(
+    tape: AbstractAsyncContextManager[StoreTape],
+    work: Callable[[StoreTape, RunStream], Awaitable[None]],
+    stream: RunStream,
+) -> None:
+    """Work on a tape, and tell the stream when what was done could not be kept."""
+    failed: BaseException | None = None
+    try:
+        async with tape as opened:
+            try:
+                await work(opened, stream)
+            except BaseException as error:
+                failed = error
+                raise
+    except Exception as error:
+        if error is not failed:
+            stream.not_recorded(error)
+        raise
 
 
 async def _live(stream: RunStream, producer: Callable[[RunStream], Awaitable[None]]) -> None:
@@ -362,5 +381,4 @@ class _OpenRun:
         finally:
             if tasks is not None:  # without the error: a task group would wrap what the block raised
                 await tasks.__aexit__(None, None, None)
-        if error is None or isinstance(error, Exception):
-            self._stream.raise_once(fatal=True)
+        self._stream.leave(error)

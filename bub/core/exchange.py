@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from bub.core.arguments import read_arguments
 from bub.core.events import ToolCallResult
-from bub.core.results import error_text, result_content
+from bub.core.results import error_text, result_content, result_text
 from bub.core.tools import Tool
 from bub.errors import ToolArgumentError
 from bub.messages import republic
@@ -20,6 +20,9 @@ INTERRUPTED: Final = "The call was interrupted; whether it had an effect is not 
 
 NOT_STARTED: Final = "The call was not made: the run ended before it."
 """What stands on the tape for a call that had not started when its run ended."""
+
+_SUMMARY: Final = 500
+"""How much of a text goes into a summary: what was too long for the model may be one of these texts."""
 
 
 class Outcome(NamedTuple):
@@ -107,6 +110,23 @@ class Exchange:
                 text = INTERRUPTED if call.id in self.begun else NOT_STARTED
                 messages.append(republic.tool(call, text, is_error=True))
         return messages
+
+    def summary(self) -> dict[str, Any]:
+        """The text of the answer and the tool calls with their results, long ones shortened, as plain data."""
+        calls: list[dict[str, Any]] = []
+        for call in self.calls:
+            outcome = self.outcomes.get(call.id)
+            text = INTERRUPTED if outcome is None else "\n".join(map(result_text, outcome.content))
+            failed = outcome is None or outcome.is_error
+            shown = {"tool": call.name, "arguments": _shortened(call.arguments), "result": _shortened(text)}
+            calls.append({**shown, "is_error": True} if failed else shown)
+        return {"text": _shortened(text), "calls": calls} if (text := self.text) else {"calls": calls}
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= _SUMMARY:
+        return text
+    return f"{text[:_SUMMARY]}... ({len(text)} characters)"
 
 
 def with_distinct_ids(message: republic.Message) -> republic.Message:

@@ -37,6 +37,7 @@ class Run:
         self._steps = 0
         self._carried: list[list[UserContent]] = []
         self._complete = 0
+        self._done: Final[list[dict[str, Any]]] = []
         self._handed_off = False
         self._usage: Usage | None = None
         self._failure: Exception | None = None
@@ -128,6 +129,8 @@ class Run:
                 used = step.exchange.usage
                 self._usage = used if self._usage is None else self._usage + used
         self._complete += 1
+        if exchange.calls:
+            self._done.append(exchange.summary())
         return exchange
 
     async def _status_after(self, exchange: Exchange) -> StepStatus:
@@ -158,8 +161,13 @@ class Run:
             self._carried = list(pending.messages)
 
     async def _hand_off(self, error: BaseException) -> None:
-        """Start on an empty context, once in a run, because the request was too long for the model."""
-        facts = {"reason": "context_length", "error": str(error)}
+        """Start on an empty context, once in a run, because the request was too long for the model.
+
+        What the run has done already goes along, so that the model does not do it again.
+        """
+        facts: dict[str, Any] = {"reason": "context_length", "error": str(error)}
+        if self._done:
+            facts["done_already"] = self._done
         await self._parts.tape.handoff("auto_handoff", facts, run_id=self._parts.run_id)
         self._handed_off = True
 

@@ -61,6 +61,7 @@ class RunStream:
         self._finished: anyio.Event | None = None
         self._life: anyio.CancelScope | None = None
         self._raised: BaseException | None = None
+        self._lost: Exception | None = None
         self._started = False
         self._done = False
         self._closed = False
@@ -124,6 +125,32 @@ class RunStream:
         if raised is not None and not (fatal and isinstance(raised, Exception)):
             self._raised = None
             raise raised
+
+    def not_recorded(self, error: Exception) -> None:
+        """Note that the store did not take the run: that is told also to a reader who has left.
+
+        Args:
+            error: What the store raised.
+        """
+        logger.error("run.not_recorded", exc_info=error)
+        self._lost = error
+
+    def leave(self, error: BaseException | None) -> None:
+        """What the end of the block around a run raises, after the run has ended.
+
+        Args:
+            error: What the block itself raised; that the run was not recorded becomes a note of it.
+        """
+        lost, self._lost = self._lost, None
+        if error is not None and not isinstance(error, Exception):
+            return
+        self.raise_once(fatal=True)
+        if lost is None or self._raised is not lost:  # the reader has it
+            return
+        if error is None:
+            self.raise_once()
+        else:
+            error.add_note(f"then the run could not be recorded: {type(lost).__qualname__}: {lost}")
 
     async def _wait_for_end(self) -> None:
         if not self._done:
@@ -199,6 +226,9 @@ class RunStream:
                 logger.warning("run.ending_cut", extra={"grace": ENDING_GRACE})
         except RunEnded:
             pass
+        except (StopIteration, StopAsyncIteration) as raised:  # to the reader they would be the usual end
+            self._raised = self.error = BubError(f"the run failed: {type(raised).__qualname__} was raised in it")
+            self._raised.__cause__ = raised
         except Exception as raised:
             self._raised = raised
             if isinstance(raised, BubError):

@@ -143,6 +143,7 @@ class Step:
         exchange.model = started.request.model
         if started.decision is not None:
             exchange.answer = republic.assistant(started.decision.text)
+            exchange.pieces.append(started.decision.text)
             parts.stream.put_nowait(TextDelta(started.decision.text))
             return
         await parts.stream.wanted()
@@ -188,18 +189,23 @@ class Step:
             if exchange.answer is None:
                 raise ModelError(f"expected a whole answer, got one that broke off - model {request.model}")
         except Exception as error:
+            elapsed = _elapsed(started)
+            self._show_usage(exchange, elapsed)
             if not self._parts.stream.is_ending():  # else it comes of the end, which is not told here
-                await self._tell(exchange, request, _elapsed(started), error)
+                await self._tell(exchange, request, elapsed, error)
             raise
         elapsed = _elapsed(started)
-        await self._show_rest(exchange, elapsed, offer.by_name)
+        self._show_usage(exchange, elapsed)
+        await self._show_rest(exchange, offer.by_name)
         await self._tell(exchange, request, elapsed, None)
 
-    async def _show_rest(self, exchange: Exchange, elapsed_ms: int, tools: Mapping[str, Tool]) -> None:
+    def _show_usage(self, exchange: Exchange, elapsed_ms: int) -> None:
+        if exchange.usage is not None:
+            self._parts.stream.put_nowait(UsageReported(exchange.usage, elapsed_ms))
+
+    async def _show_rest(self, exchange: Exchange, tools: Mapping[str, Tool]) -> None:
         """What comes with the end of an answer; nothing else happens until the reader has seen all of it."""
         stream = self._parts.stream
-        if exchange.usage is not None:
-            stream.put_nowait(UsageReported(exchange.usage, elapsed_ms))
         for call in exchange.calls:
             tool = tools.get(call.name)
             name = call.name if tool is None else tool.name

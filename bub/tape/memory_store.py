@@ -21,8 +21,8 @@ _Entries: TypeAlias = list[TapeEntry]  # inside the class, `list` is the method
 class MemoryTapeStore:
     """A `TapeStore` in memory.
 
-    An entry is copied when it is appended, and what no tape may hold is refused; see `bub.tape.values`. `fetch` gives out
-    the copy itself, which is not to be changed.
+    An entry is copied when it is appended, and what no tape may hold is refused; see `bub.tape.values`. `fetch` gives
+    out the copy itself, which is not to be changed.
 
     A transaction that ends after somebody else changed a tape that it changed too is a `TapeConflictError`, and
     changes nothing.

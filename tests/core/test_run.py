@@ -213,7 +213,7 @@ async def test_a_finish_decision_skips_the_model_and_the_later_handlers() -> Non
         event.decision = LLMCallDecision.finish("from the cache")
 
     agent.events.on(LLMCallStarted, later.append)
-    assert await run(agent) == [TextDelta("from the cache"), StepEnded(1, True, "")]
+    assert await run(agent) == [TextDelta("from the cache"), StepEnded(1, True, "from the cache")]
     assert (model.requests, later, witness.of(LLMCallFinished)) == ([], [], [])
     assert texts(await agent.tape("t").query(), "assistant") == ["from the cache"]
 
@@ -535,6 +535,43 @@ async def test_a_hand_off_in_mid_run_tells_the_task_again_and_loses_and_doubles_
     assert said(model.requests[2])[1:] == ["user: hello", "user: news", "user: and so?"]
     (finished,) = witness.of(RunFinished)
     assert (finished.status, finished.undelivered) == ("ok", [])
+
+
+async def test_a_hand_off_in_mid_run_tells_what_the_run_has_done_already() -> None:
+    """Else a model that sees the task alone does it again."""
+
+    @tool
+    async def send(to: str) -> str:
+        """Send."""
+        if to == "eve":
+            raise ValueError("unknown")
+        return "sent " + "x" * 10_000
+
+    calls = [Call("send", {"to": "ada"}), Call("send", {"to": "eve"})]
+    model = ScriptedModel(Reply(text="at once", calls=calls), too_long(), "done")
+    agent = Agent(model=model, tools=[send])
+    await run(agent)
+    (anchor,) = await agent.tape("t").anchors()
+    (step,) = anchor.state["done_already"]
+    assert step["text"] == "at once"
+    sent, failed = step["calls"]
+    assert (sent["tool"], sent["arguments"]) == ("send", '{"to":"ada"}')
+    assert sent["result"].startswith("sent xxx")
+    assert sent["result"].endswith("... (10005 characters)")
+    assert (failed["result"], failed["is_error"]) == ("ValueError: unknown", True)
+    assert "done_already" in said(model.requests[2])[0]
+
+
+async def test_what_a_broken_answer_used_is_told_to_the_reader_too() -> None:
+    used = Usage(input_tokens=7)
+    model = ScriptedModel(Reply(text="half", usage=used, breaks_off=True))
+    agent = Agent(model=model)
+    witness = Witness(agent)
+    async with agent.run("hello", tape="t") as stream:
+        with pytest.raises(ModelError):
+            await read(stream)
+    assert stream.usage == used
+    assert [event.usage for event in witness.of(RunFinished)] == [used]
 
 
 async def test_a_hand_off_in_mid_run_without_anything_new_tells_the_task_again() -> None:

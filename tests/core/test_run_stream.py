@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
@@ -20,7 +20,7 @@ from bub.core.events import LLMCallFinished, LLMCallStarted, RunFinished, StepFi
 from bub.core.run_stream import BUFFER, RunStream
 from bub.core.toolmaking import tool
 from bub.core.tools import ToolContext
-from bub.errors import ModelError
+from bub.errors import BubError, ModelError
 from bub.streaming import (
     StepEnded,
     StreamEvent,
@@ -1098,3 +1098,82 @@ async def test_usage_counts_in_a_run_that_its_reader_left() -> None:
             if isinstance(event, ToolCallRequested):
                 break
     assert [event.usage for event in witness.of(RunFinished)] == [Usage(input_tokens=10)]
+
+
+# ------------------------------------------------------------------------------------------------ what cannot be kept
+
+
+class Full(MemoryTapeStore):
+    """A store that takes nothing."""
+
+    def append(
+        self, tape: str, entries: Sequence[TapeEntry], /, *, expected_last_id: int | None = None
+    ) -> Sequence[int]:
+        raise OSError("disk full")
+
+
+async def leaves(stream: RunStream) -> None:
+    async for _ in stream:
+        break
+
+
+async def closes(stream: RunStream) -> None:
+    async for _ in stream:
+        await stream.aclose()
+
+
+async def reads_all(stream: RunStream) -> None:
+    await read(stream)
+
+
+@pytest.mark.parametrize("consume", [leaves, closes, reads_all])
+async def test_whoever_leaves_is_told_that_the_run_was_not_recorded(
+    consume: Consume, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent = Agent(model=ScriptedModel("a", "b"), store=Full())
+    with pytest.raises(OSError, match="disk full"):
+        async with agent.run("hello", tape="t") as stream:
+            await consume(stream)
+    assert [record.message for record in caplog.records] == ["run.not_recorded"]
+
+
+async def test_that_a_run_was_not_recorded_is_a_note_of_what_the_block_raised() -> None:
+    agent = Agent(model=ScriptedModel("a"), store=Full())
+
+    async def fail() -> None:
+        async with agent.run("hello", tape="t") as stream:
+            await anext(stream)
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError) as raised:
+        await fail()
+    assert raised.value.__notes__ == ["then the run could not be recorded: OSError: disk full"]
+
+
+async def test_an_error_that_the_reader_did_not_wait_for_is_not_raised_when_it_leaves() -> None:
+    agent = Agent(model=ScriptedModel(Reply(text=["a", "b"], error=ModelError("late"))))
+    async with agent.run("hello", tape="t") as stream:
+        await leaves(stream)
+
+
+async def test_a_started_run_that_was_closed_and_not_recorded_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    agent = Agent(model=ScriptedModel("a"), store=Full())
+    async with anyio.create_task_group() as tasks:
+        stream = agent.start("hello", tape="t", tasks=tasks)
+        await anext(stream)
+        await stream.aclose()
+    assert [record.message for record in caplog.records] == ["run.not_recorded"]
+
+
+@pytest.mark.parametrize("stop", [StopIteration, StopAsyncIteration])
+async def test_the_end_of_an_iterator_in_a_handler_is_not_the_end_of_the_run(stop: type[Exception]) -> None:
+    agent = Agent(model=ScriptedModel("a"))
+
+    @agent.events.on(LLMCallStarted)
+    def ends(event: LLMCallStarted) -> None:
+        raise stop
+
+    async with agent.run("hello", tape="t") as stream:
+        with pytest.raises((BubError, RuntimeError), match=stop.__name__) as raised:
+            await read(stream)
+    assert isinstance(raised.value.__cause__, stop)
