@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from typing_extensions import TypeIs
 
+from bub.foreign import missing_members
 from bub.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class Environment(Protocol):
         ...
 
 
-_MEMBERS: Final = ("spawn", "read_text", "read_bytes", "write_text", "resolve_path", "close")
+ENVIRONMENT_MEMBERS: Final = ("spawn", "read_text", "read_bytes", "write_text", "resolve_path", "close")
 
 
 def is_environment(value: object) -> TypeIs[Environment]:
@@ -124,4 +125,4 @@ def is_environment(value: object) -> TypeIs[Environment]:
         >>> is_environment("production")
         False
     """
-    return all(callable(getattr(type(value), name, None)) for name in _MEMBERS)
+    return not missing_members(value, ENVIRONMENT_MEMBERS)

@@ -197,6 +197,27 @@ def named(value: object) -> str:
     return f"the class {value.__qualname__}" if isinstance(value, type) else type(value).__qualname__
 
 
+def missing_members(value: object, names: Iterable[str]) -> list[str]:
+    """The methods that a value does not have, of those that a Protocol names.
+
+    They are looked up on its type: an object that answers to any name has none of them.
+    """
+    return [name for name in names if not callable(getattr(type(value), name, None))]
+
+
+def expected_with(what: str, value: object, names: Sequence[str]) -> str:
+    """What was expected instead of a value; of one that has some of the methods, also which are missing.
+
+    Example:
+        >>> expected_with("a file", 5, ["read", "close"])
+        'a file'
+        >>> expected_with("a number", 5, ["bit_length", "read"])
+        'a number with read'
+    """
+    missing = missing_members(value, names)
+    return f"{what} with {', '.join(missing)}" if 0 < len(missing) < len(names) else what
+
+
 def is_mapping(value: object) -> TypeIs[Mapping[object, object]]:
     """Whether it is a mapping."""
     return type(value) is dict or isinstance(value, Mapping)  # a dict is most usual, and an abstract class slow to ask

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
 from bub.messages import republic
-from bub.streaming import ReasoningDelta, TextDelta, UsageReported
+from bub.streaming import FinishReason, ReasoningDelta, TextDelta, UsageReported
 
 
 class ModelChoice(msgspec.Struct):
@@ -44,14 +44,22 @@ class ModelOptions(msgspec.Struct):
     current_model: str | None = None
 
 
+NOTHING_SAID: Final = "said nothing: its answer has no text, no reasoning and no tool call"
+"""What a model did whose answer has nothing in it."""
+
+
 class AnswerCompleted(msgspec.Struct, frozen=True):
-    """The last event of an answer that was not cut off.
+    """The last event of an answer whose stream did not break off.
 
     Attributes:
         message: The answer as the provider gave it, with its tool calls and what must be sent back verbatim.
+        model: The model that answered, as `provider:model`; None when it is the one that was asked.
+        finish_reason: Why it ended; None when that is not known.
     """
 
     message: republic.Message
+    model: str | None = None
+    finish_reason: FinishReason | None = None
 
 
 ModelEvent: TypeAlias = TextDelta | ReasoningDelta | UsageReported | AnswerCompleted
@@ -82,7 +90,7 @@ class ModelClient(Protocol):
 
         Args:
             messages: What the model reads.
-            spec: Another model than `self.spec`, as `provider:model`.
+            spec: Another model than `self.spec`, as `provider:model`; a client that has no other refuses it.
             options: Options of this request.
 
         Raises:

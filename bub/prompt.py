@@ -45,11 +45,37 @@ def to_content(prompt: str | Sequence[UserContent | Mapping[str, Any]], /) -> li
         >>> to_content([{"type": "text", "text": "What is this?"}, "Be brief."])
         ['What is this?', 'Be brief.']
     """
+    return _to_parts(prompt, "prompt")
+
+
+def as_message(content: str | list[UserContent], where: str) -> list[UserContent]:
+    """One user message that somebody else made: a text is a message of one part, a list of parts is itself.
+
+    Args:
+        content: The message. A list is handed on as it is, so that who made it knows it again.
+        where: What to call it in an error.
+
+    Raises:
+        ContentError: It is none, or has no part. (A `TypeError` and a `ValueError`.)
+
+    Example:
+        >>> as_message("Be brief.", "messages[0]")
+        ['Be brief.']
+    """
+    parts = _to_parts(content, where)
+    if not parts:
+        raise ContentError(f"expected text or at least one part, got an empty list - {where}")
+    if isinstance(content, str) or any(part is not given for part, given in zip(parts, content, strict=True)):
+        return parts
+    return content
+
+
+def _to_parts(prompt: str | Sequence[UserContent | Mapping[str, Any]], where: str) -> list[UserContent]:
     if isinstance(prompt, str):
         return [prompt]
     if not _is_list(prompt):
-        raise ContentError(f"expected text or a list of parts, got {type(prompt).__qualname__} - prompt")
-    return [_to_part(item, f"prompt[{index}]") for index, item in enumerate(prompt)]
+        raise ContentError(f"expected text or a list of parts, got {type(prompt).__qualname__} - {where}")
+    return [_to_part(item, f"{where}[{index}]") for index, item in enumerate(prompt)]
 
 
 def to_legacy_prompt(content: Sequence[UserContent], /) -> LegacyPrompt:

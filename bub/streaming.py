@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, Final, Literal, Protocol, Self, TypeAlias
 
 import msgspec
 from typing_extensions import override
@@ -130,6 +130,13 @@ class StreamFailed(msgspec.Struct, frozen=True, tag="stream_failed"):
     message: str
 
 
+FinishReason: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter", "refusal", "pause", "other"]
+"""Why a model ended its answer."""
+
+CUT_SHORT: Final[frozenset[FinishReason | None]] = frozenset({"length", "content_filter"})
+"""The reasons of an answer that looks complete and is not."""
+
+
 class StepEnded(msgspec.Struct, frozen=True, tag="step_ended"):
     """One model call with its tools has ended.
 
@@ -137,11 +144,14 @@ class StepEnded(msgspec.Struct, frozen=True, tag="step_ended"):
         step: Its number, from 1.
         ok: Whether it ended without an error.
         text: The text that the model wrote in it.
+        finish_reason: Why the model ended its answer; `length` and `content_filter` cut it short. None when that is
+            not known.
     """
 
     step: int
     ok: bool
     text: str = ""
+    finish_reason: FinishReason | None = None
 
 
 StreamEvent: TypeAlias = (

@@ -15,25 +15,26 @@ from anyio.abc import TaskGroup
 from msgspec import structs
 
 from bub.bus import Event, EventBus
+from bub.core.agent_checks import check_count, checked_context, checked_prompt, checked_store, checked_tool, split_tools
 from bub.core.command import Command
 from bub.core.command_prompt import command_text
 from bub.core.events import AgentEvent
 from bub.core.executor import ToolExecutor
 from bub.core.offer import Offers
 from bub.core.recorder import TapeRecorder
-from bub.core.republic_model import Model, as_model_client
+from bub.core.republic_model import Model, as_model_client, chosen_client
 from bub.core.run import Run
 from bub.core.run_stream import RunStream
 from bub.core.step import RunParts
 from bub.core.system_prompt import PromptSection, SystemPrompt
+from bub.core.tool_search import DeferredTools, for_models
 from bub.core.tools import Tool
 from bub.errors import ConfigError, ToolNameError
 from bub.messages import republic
 from bub.model import ModelClient
-from bub.prompt import UserContent, to_content
+from bub.prompt import UserContent
 from bub.streaming import TextDelta, ToolProgress
 from bub.tape.context import TapeContext
-from bub.tape.memory_store import MemoryTapeStore
 from bub.tape.sidecar import TapeSidecar
 from bub.tape.store import AsyncTapeStore, TapeStore
 from bub.tape.store_tape import StoreTape
@@ -84,22 +85,21 @@ class Agent:
         name: str = "agent",
         command_prefix: str | None = None,
     ) -> None:
-        if max_steps < 1:
-            raise ConfigError(f"expected at least 1 step, got {max_steps} - Agent(max_steps=)")
+        check_count(max_steps, "step", "Agent(max_steps=)")
+        check_count(max_tool_concurrency, "tool call at once", "Agent(max_tool_concurrency=)")
+        own_tools, builtin_tools = split_tools(tools)
         self.name: Final = name
         bus = EventBus[Event]()
         self.events: Final[EventBus[AgentEvent]] = bus
         self.system_prompt: Final = SystemPrompt.of(system_prompt)
         self.tools: Final[dict[str, Tool]] = {}
-        self._builtin_tools: Final[list[republic.tools.BuiltinTool]] = []
-        for tool in tools:
-            if isinstance(tool, Tool):
-                self.add_tool(tool)
-            else:
-                self._builtin_tools.append(tool)
+        self._builtin_tools: Final = builtin_tools
+        for tool in own_tools:
+            self.add_tool(tool)
+        self._deferred: Final = DeferredTools(self.tools)
         self._client: Final = None if model is None else as_model_client(model)
-        self._store: Final = MemoryTapeStore() if store is None else store
-        self._context: Final = TapeContext() if context is None else context
+        self._store: Final = checked_store(store)
+        self._context: Final = checked_context(context)
         self._sidecars: Final = tuple(sidecars)
         self._max_steps: Final = max_steps
         self._command_prefix: Final = command_prefix
@@ -112,8 +112,10 @@ class Agent:
         """Offer a tool from the next step on.
 
         Raises:
+            ConfigError: It is no tool.
             ToolNameError: A tool of this name is there already.
         """
+        checked_tool(tool, "add_tool")
         if tool.name in self.tools:
             raise ToolNameError({tool.name: (tool.name, tool.name)})
         self.tools[tool.name] = tool
@@ -166,10 +168,14 @@ class Agent:
 
         Leaving the block ends the run: nothing new starts, and what happened is on the tape.
 
+        The block belongs to one task. Inside an async generator, which may be abandoned or closed elsewhere, as a web
+        framework does, use `start`: docs/streaming.md shows how.
+
         Args:
             prompt: What the user says.
             tape: The tape that the conversation is on.
-            model: Another model for this run.
+            model: Another model for this run. A `provider:model` is asked through the agent's own client, with its
+                keys, fallbacks and bounds; a client or a republic model is used as it is.
             options: The provider's options, such as `temperature`.
             state: The turn state that events, hooks and tools share.
             merge: Whether the run is appended to the tape.
@@ -178,13 +184,15 @@ class Agent:
 
         Raises:
             ConfigError: There is no model, or no step is allowed.
+            ContentError: The prompt is none, or has no part.
 
         Cancellation:
             The user's message, the finished steps and the text so far are kept.
         """
+        content = checked_prompt(prompt)
         forked = self.session(tape, state=state, merge=merge)
         most = self._max_steps if max_steps is None else max_steps
-        return _OpenRun(self._open(forked, prompt, model, options, metadata, most))
+        return _OpenRun(self._open(forked, content, model, options, metadata, most))
 
     def start(
         self,
@@ -205,7 +213,7 @@ class Agent:
             prompt: What the user says.
             tape: The tape that the conversation is on.
             tasks: Where the run lives; when it is cancelled, the run is ended and recorded.
-            model: Another model for this run.
+            model: Another model for this run, as in `run`.
             options: The provider's options.
             state: The turn state that events, hooks and tools share.
             merge: Whether the run is appended to the tape.
@@ -215,9 +223,10 @@ class Agent:
         Raises:
             ConfigError: There is no model, or no step is allowed.
         """
+        content = checked_prompt(prompt)
         forked = self.session(tape, state=state, merge=merge)
         most = self._max_steps if max_steps is None else max_steps
-        producer = self._open(forked, prompt, model, options, metadata, most)
+        producer = self._open(forked, content, model, options, metadata, most)
         stream = RunStream()
         stream.start()
         tasks.start_soon(_live, stream, producer)
@@ -238,14 +247,15 @@ class Agent:
         Args:
             prompt: What the user says; None lets the conversation go on by itself.
             tape: The tape; what the step adds is appended to it at once.
-            model: Another model for this step.
+            model: Another model for this step, as in `run`.
             options: The provider's options.
             metadata: Facts about the run, for events and record.
 
         Raises:
             ConfigError: There is no model.
         """
-        return _OpenRun(self._open(nullcontext(tape), prompt, model, options, metadata, None))
+        content = None if prompt is None else checked_prompt(prompt)
+        return _OpenRun(self._open(nullcontext(tape), content, model, options, metadata, None))
 
     async def run_command(self, tape: StoreTape, line: str) -> str:
         """Run a tool directly, without a model, and give what it returned as text.
@@ -265,27 +275,28 @@ class Agent:
     async def prepare_tools(self, tape: StoreTape, prompt: Sequence[UserContent] | None) -> Sequence[Tool]:
         """The tools that the model may call in the next step; override it for a policy of your own.
 
+        Of deferred tools these are `tool.search`, which finds them, and those that it has found in this run.
+
         Args:
             tape: The tape of the run.
             prompt: What the user says; None when the conversation goes on by itself.
         """
-        return [tool for tool in self.tools.values() if tool.exposure in ("auto", "direct") and not tool.deferred]
+        offered = [tool for tool in self.tools.values() if not tool.deferred and for_models(tool)]
+        return [*offered, *self._deferred.offered(tape)]
 
     def _open(
         self,
         tape: AbstractAsyncContextManager[StoreTape],
-        prompt: str | Sequence[UserContent] | None,
+        content: Sequence[UserContent] | None,
         model: Model | None,
         options: Mapping[str, Any] | None,
         metadata: Mapping[str, Any] | None,
         max_steps: int | None,
     ) -> Callable[[RunStream], Awaitable[None]]:
         """What fills the stream of a run."""
-        if max_steps is not None and max_steps < 1:
-            raise ConfigError(f"expected at least 1 step, got {max_steps} - max_steps of a run")
-        content = None if prompt is None else to_content(prompt)
+        check_count(max_steps, "step", "max_steps of a run")
         line = None if content is None else command_text(content, self._command_prefix)
-        client = self._client if model is None else as_model_client(model)
+        client, spec = chosen_client(self._client, model)
         if client is None and line is None:
             raise ConfigError("expected a model, got none - Agent(model=...) or run(model=...)")
 
@@ -293,19 +304,19 @@ class Agent:
             if line is not None:
                 await self._answer_command(opened, line, stream)
             elif client is not None:
-                parts = self._parts(opened, client, options, stream)
+                parts = self._parts(opened, client, spec, options, stream)
                 await Run(parts, content, max_steps=max_steps, metadata=dict(metadata or {})).produce()
 
         return partial(_produce, tape, work)
 
     def _parts(
-        self, tape: StoreTape, client: ModelClient, options: Mapping[str, Any] | None, stream: RunStream
+        self, tape: StoreTape, client: ModelClient, spec: str, options: Mapping[str, Any] | None, stream: RunStream
     ) -> RunParts:
         return RunParts(
             run_id=uuid.uuid4().hex,
             tape=tape,
             client=client,
-            spec=client.spec,
+            spec=spec,
             options=options or {},
             events=self.events,
             stream=stream,

@@ -16,7 +16,7 @@ from bub.core.events import AgentEvent, CommandFinished, RunStatus, ToolCallResu
 from bub.core.executor import Surroundings, ToolExecutor
 from bub.core.results import error_text, result_content, result_text
 from bub.core.tools import Tool
-from bub.errors import ToolError, UnknownToolError
+from bub.errors import CommandError, ToolError, UnknownToolError
 from bub.tape.store_tape import StoreTape
 
 RECORD_GRACE: Final = 5.0
@@ -82,6 +82,8 @@ class Command:
             error.add_note(f"then this failed too: {type(second).__qualname__}: {second}")
 
     async def _run(self, line: str, tools: Mapping[str, Tool], finished: CommandFinished) -> str:
+        if not line.strip():
+            raise CommandError(f"expected one of the commands ({', '.join(tools) or 'none'}), got nothing")
         command = read_command(line)
         finished.name = command.name
         tool = tools.get(command.name)

@@ -25,13 +25,16 @@ class CommandLine(NamedTuple):
 
 
 def command_text(prompt: Sequence[UserContent], prefix: str | None) -> str | None:
-    """The command of a prompt that is one text with the prefix in front; None for an ordinary prompt."""
+    """The command of a prompt that is one text with the prefix in front; None for an ordinary prompt.
+
+    It is empty when nothing follows the prefix: a mistake that no model is to answer.
+    """
     if not prefix or len(prompt) != 1:
         return None
     (part,) = prompt
     if not isinstance(part, str) or not part.lstrip().startswith(prefix):
         return None
-    return part.strip().removeprefix(prefix).strip() or None
+    return part.lstrip().removeprefix(prefix).strip()
 
 
 def read_command(line: str) -> CommandLine:

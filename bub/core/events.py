@@ -20,7 +20,7 @@ from bub.bus import Event
 from bub.core.tools import ToolContext
 from bub.messages import republic
 from bub.prompt import UserContent
-from bub.streaming import StreamState, Usage
+from bub.streaming import FinishReason, StreamState, Usage
 from bub.tape.tape import Tape
 from bub.turn import TurnState
 
@@ -102,6 +102,8 @@ class LLMCallResult(msgspec.Struct, frozen=True):
         duration_ms: How long the call took, in milliseconds.
         call_id: The model call.
         step: The step of the run.
+        model: The model that answered, which may be a fallback of the one that was asked; None when none did.
+        finish_reason: Why it ended its answer; None when that is not known.
     """
 
     run_id: str
@@ -112,6 +114,8 @@ class LLMCallResult(msgspec.Struct, frozen=True):
     duration_ms: int = 0
     call_id: str = ""
     step: int = 0
+    model: str | None = None
+    finish_reason: FinishReason | None = None
 
 
 class LLMCallDecision(msgspec.Struct, frozen=True):
@@ -480,11 +484,12 @@ class ChatFinished(TapeEvent, kw_only=True):
         run_id: The run.
         call_id: The model call.
         step: The step of the run, from 1.
-        model: The model, as `provider:model`.
+        model: The model that answered, as `provider:model`; when none did, the one that was asked.
         messages: The messages that the step adds: a system prompt that has changed, then those of the user, of the
             model, of the tools.
         outcome: How much of the exchange there is.
         error: Why it is not complete.
+        finish_reason: Why the model ended its answer; None when that is not known.
     """
 
     reaches_all: ClassVar[bool] = True
@@ -496,6 +501,7 @@ class ChatFinished(TapeEvent, kw_only=True):
     messages: list[republic.Message] = []  # noqa: RUF012 - msgspec makes a fresh one for each event
     outcome: ChatOutcome = "complete"
     error: Exception | None = None
+    finish_reason: FinishReason | None = None
 
 
 class CommandFinished(TapeEvent, kw_only=True):

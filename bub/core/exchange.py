@@ -10,10 +10,11 @@ from bub.core.arguments import read_arguments
 from bub.core.events import ToolCallResult
 from bub.core.results import error_text, result_content, result_text
 from bub.core.tools import Tool
-from bub.errors import ToolArgumentError
+from bub.errors import ModelError, ToolArgumentError
 from bub.messages import republic
+from bub.model import NOTHING_SAID, AnswerCompleted
 from bub.prompt import UserContent
-from bub.streaming import Usage
+from bub.streaming import FinishReason, Usage
 
 INTERRUPTED: Final = "The call was interrupted; whether it had an effect is not known."
 """What stands on the tape for a call that was under way when its run ended."""
@@ -63,7 +64,9 @@ class Exchange:
         begun: The ids of the calls whose tool has begun.
         outcomes: What came of the calls so far, by id.
         requested: Whether the step got as far as a request.
-        model: The model that was asked.
+        model: The model that was asked; once one has answered, that one.
+        finish_reason: Why it ended its answer; None when that is not known.
+        reasoned: Whether any of its reasoning came.
         usage: What the model call used.
     """
 
@@ -77,7 +80,9 @@ class Exchange:
         self.begun: Final[set[str]] = set()
         self.outcomes: Final[dict[str, Outcome]] = {}
         self.requested = False
-        self.model = ""
+        self.model: str = ""
+        self.finish_reason: FinishReason | None = None
+        self.reasoned: bool = False
         self.usage: Usage | None = None
 
     @property
@@ -89,6 +94,26 @@ class Exchange:
     def answered(self) -> bool:
         """Whether the model has said anything, and so has read the messages."""
         return any(self.pieces) or self.answer is not None
+
+    def complete(self, completed: AnswerCompleted) -> None:
+        """Take the whole answer."""
+        self.answer = answer = with_distinct_ids(completed.message)
+        self.calls = answer.tool_calls
+        self.model = completed.model or self.model
+        self.finish_reason = completed.finish_reason
+
+    def check_answer(self) -> None:
+        """Refuse an answer that is not whole, or has nothing in it.
+
+        Raises:
+            ModelError: It is one.
+        """
+        answer = self.answer
+        if answer is None:
+            raise ModelError(f"expected a whole answer, got one that broke off - model {self.model}")
+        if not (answer.parts or answer.tool_calls or self.reasoned or any(self.pieces)):
+            self.answer = None  # the messages wait for one that says something
+            raise ModelError(f"{self.model} {NOTHING_SAID}")
 
     def messages(self) -> list[republic.Message]:
         """The messages to record; every call has an answer, also one that was interrupted.

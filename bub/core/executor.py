@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from time import perf_counter_ns
 from typing import Any, Final, NamedTuple
 
 import anyio
-import anyio.from_thread
 import anyio.lowlevel
 import anyio.to_thread
 from typing_extensions import TypeIs
@@ -18,6 +19,7 @@ from bub.bus import Event, EventBus
 from bub.core.arguments import Arguments, call_handler, parse_arguments, read_arguments
 from bub.core.events import ToolCall, ToolCallFinished, ToolCallResult, ToolCallStarted
 from bub.core.tools import Tool, ToolContext
+from bub.core.waking import poster
 from bub.errors import ToolDeniedError, ToolError, ToolTimeoutError, UnknownToolError
 from bub.messages import republic
 from bub.tape.tape import Tape
@@ -224,7 +226,7 @@ class ToolExecutor:
 
 
 def _make_context(events: EventBus[Event], around: Surroundings, tool: str, tool_call_id: str) -> ToolContext:
-    progress, loop_thread = around.progress, threading.get_ident()
+    progress, loop_thread, post = around.progress, threading.get_ident(), poster()
 
     def tell(data: object) -> None:
         if context.on_progress is not None:  # what comes after the end of the call is dropped
@@ -233,8 +235,9 @@ def _make_context(events: EventBus[Event], around: Surroundings, tool: str, tool
     def on_progress(data: object) -> None:
         if threading.get_ident() == loop_thread:
             tell(data)
-        else:  # a plain function in its thread: the stream belongs to the event loop
-            anyio.from_thread.run_sync(tell, data)
+        else:  # in any thread, of ours or of the tool's own: the stream belongs to the event loop
+            with suppress(RuntimeError):  # the loop has ended, and the run with it
+                post(partial(tell, data))
 
     context = ToolContext(
         tape=around.tape,

@@ -15,6 +15,7 @@ from bub.core.events import (
     StepStarted,
 )
 from bub.messages import to_builtins
+from bub.streaming import CUT_SHORT
 from bub.tape.entry import ERROR, TapeEntry
 
 
@@ -66,10 +67,14 @@ class TapeRecorder:
         await event.tape.append_event("command", facts, run_id=event.run_id)
 
     async def on_chat_finished(self, event: ChatFinished) -> None:
-        """Record an exchange, all of it or nothing."""
+        """Record an exchange, all of it or nothing, with the model that answered and why it was cut short."""
         meta: dict[str, Any] = {"run_id": event.run_id, "step": event.step}
+        if event.model:
+            meta["model"] = event.model
         if event.outcome != "complete":
             meta["outcome"] = event.outcome
+        if event.finish_reason in CUT_SHORT:
+            meta["finish_reason"] = event.finish_reason
         errors: list[TapeEntry] = []
         if event.error is not None:
             facts = {"kind": type(event.error).__qualname__, "message": str(event.error)}

@@ -15,7 +15,7 @@ from bub.core.republic_errors import ASK, READ, as_model_error
 from bub.errors import ConfigError, ModelError
 from bub.lazy import LazyModule
 from bub.messages import republic
-from bub.model import AnswerCompleted, ModelClient, ModelEvent
+from bub.model import NOTHING_SAID, AnswerCompleted, ModelClient, ModelEvent
 from bub.nearness import did_you_mean
 from bub.streaming import ReasoningDelta, TextDelta, Usage, UsageReported
 
@@ -37,17 +37,43 @@ def as_model_client(model: Model) -> ModelClient:
     """A client for a model.
 
     Raises:
-        ConfigError: The text is no `provider:model`.
+        ConfigError: The text is no `provider:model`, or it is no model at all.
     """
     if isinstance(model, str):
         return RepublicModelClient(model)
     if _is_client(model):
         return model
-    return RepublicModelClient(f"{model.provider.name}:{model.name}", model=model)
+    if _is_chat_model(model):
+        return RepublicModelClient(f"{model.provider.name}:{model.name}", model=model)
+    expected = "provider:model, a republic model, or a client with spec, max_tokens and open_stream()"
+    raise ConfigError(f"expected {expected}, got {type(model).__qualname__} - model")
+
+
+def chosen_client(own: ModelClient | None, model: Model | None) -> tuple[ModelClient | None, str]:
+    """The client that a run asks, and for which model.
+
+    Args:
+        own: The agent's client, through which a `provider:model` is asked.
+        model: The model of the run; None for the agent's own.
+
+    Raises:
+        ConfigError: It is no model.
+    """
+    if isinstance(model, str) and own is not None:
+        if model != own.spec:
+            check_spec(model)
+        return own, model
+    client = own if model is None else as_model_client(model)
+    return client, "" if client is None else client.spec
 
 
 def _is_client(model: object) -> TypeIs[ModelClient]:
-    return callable(getattr(type(model), "open_stream", None))
+    has_spec = hasattr(model, "spec") and hasattr(model, "max_tokens")
+    return has_spec and callable(getattr(type(model), "open_stream", None))
+
+
+def _is_chat_model(model: object) -> TypeIs[republic.ChatModel]:
+    return isinstance(model, republic.ChatModel)
 
 
 class RepublicModelClient:
@@ -160,7 +186,7 @@ class RepublicModelClient:
             try:
                 async with self._asked(candidate, messages, options) as events:
                     async for event in events:
-                        for made in model_events(event):
+                        for made in model_events(event, self._name or candidate):
                             said = True
                             yield made
                 return
@@ -208,8 +234,9 @@ class RepublicModelClient:
         is_given = self._model is not None and spec == self._spec
         if not is_given and provider not in known:
             hint = did_you_mean(provider, known)
+            advice = "" if hint else ". Pass a client of its own instead."
             raise ConfigError(
-                f"expected one of the providers {', '.join(known)}, got {provider!r}{hint} - model {spec!r}"
+                f"expected one of the providers {', '.join(known)}, got {provider!r}{hint} - model {spec!r}{advice}"
             )
         try:
             asyncio.get_running_loop()
@@ -295,8 +322,12 @@ async def _answer(stream: republic.Stream[Any]) -> AsyncGenerator[republic.event
             await events.aclose()
 
 
-def model_events(event: republic.events.Event) -> list[ModelEvent]:
+def model_events(event: republic.events.Event, model: str) -> list[ModelEvent]:
     """What an event of republic is to an agent; nothing for those that come again with the whole answer.
+
+    Args:
+        event: The event.
+        model: The model that answers.
 
     Raises:
         ModelError: The answer ended before there was anything in it.
@@ -307,7 +338,7 @@ def model_events(event: republic.events.Event) -> list[ModelEvent]:
     if isinstance(event, events.ReasoningDelta):
         return [ReasoningDelta(event.chunk)] if event.chunk else []
     if isinstance(event, events.Completed):
-        completed = AnswerCompleted(_whole(event.response))
+        completed = AnswerCompleted(_whole(event.response, model), model, event.response.finish_reason)
         used = event.response.token_usage
         if used == republic.TokenUsage():  # what a provider that says nothing has
             return [completed]
@@ -322,7 +353,7 @@ def model_events(event: republic.events.Event) -> list[ModelEvent]:
     return []
 
 
-def _whole(response: republic.Response[Any]) -> republic.Message:
+def _whole(response: republic.Response[Any], model: str) -> republic.Message:
     """The message of an answer; a refusal is what the model said, too."""
     message = response.message
     if message.text or message.tool_calls:
@@ -330,5 +361,7 @@ def _whole(response: republic.Response[Any]) -> republic.Message:
     if response.refusal:
         return republic.Message(message.role, (*message.parts, republic.Text(response.refusal)))
     if response.finish_reason in ("length", "content_filter"):
-        raise ModelError(f"the model ended its answer before it said anything: {response.finish_reason}")
+        raise ModelError(f"{model} ended its answer before it said anything: {response.finish_reason}")
+    if not message.parts:
+        raise ModelError(f"{model} {NOTHING_SAID}")
     return message

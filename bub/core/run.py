@@ -112,12 +112,12 @@ class Run:
                 await parts.stream.finish(self._hand_off(error), error)
                 status = "auto_handoff" if self._handed_off else status
             finished = self._finished_step(step, prompt, status, started, error)
-            await parts.stream.finish(self._end_step(finished, step.text), error)
+            await parts.stream.finish(self._end_step(finished, step), error)
             if status != "auto_handoff":
                 raise
             return finished
         finished = self._finished_step(step, prompt, status, started, None)
-        await parts.stream.finish(self._end_step(finished, step.text))
+        await parts.stream.finish(self._end_step(finished, step))
         return finished
 
     async def _run_step(self, step: Step, prompt: list[UserContent] | None) -> Exchange:
@@ -202,9 +202,10 @@ class Run:
             run_id=self._parts.run_id,
         )
 
-    async def _end_step(self, finished: StepFinished, text: str) -> None:
+    async def _end_step(self, finished: StepFinished, step: Step) -> None:
         ok = finished.status in ("ok", "continue")
-        self._parts.stream.put_nowait(StepEnded(finished.step, ok, text))
+        reason = None if step.exchange is None else step.exchange.finish_reason
+        self._parts.stream.put_nowait(StepEnded(finished.step, ok, step.text, reason))
         await self._parts.events.emit(finished)
 
     async def _keep_prompt(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from time import perf_counter_ns
 from typing import Any, Final, Protocol
@@ -20,7 +21,7 @@ from bub.core.events import (
     MessagesPending,
     ToolCallResult,
 )
-from bub.core.exchange import Exchange, outcome_of, plain_call, shown_arguments, with_distinct_ids
+from bub.core.exchange import Exchange, outcome_of, plain_call, shown_arguments
 from bub.core.executor import Surroundings, ToolExecutor
 from bub.core.offer import Offer, Offers
 from bub.core.run_stream import RunStream
@@ -29,8 +30,9 @@ from bub.core.tools import Tool
 from bub.errors import ModelError
 from bub.messages import republic, to_builtins
 from bub.model import AnswerCompleted, ModelClient, ModelEvent
-from bub.prompt import UserContent
+from bub.prompt import UserContent, as_message
 from bub.streaming import (
+    CUT_SHORT,
     ReasoningDelta,
     TextDelta,
     ToolCallRequested,
@@ -39,6 +41,8 @@ from bub.streaming import (
     UsageReported,
 )
 from bub.tape.store_tape import StoreTape
+
+logger: Final = logging.getLogger("bub.core")
 
 
 class PrepareTools(Protocol):
@@ -119,6 +123,7 @@ class Step:
             await parts.events.emit(pending)
         finally:  # what a handler has taken from elsewhere must not be lost when the next one fails
             self.taken.extend(pending.messages)
+        self.taken[:] = [as_message(content, f"messages[{place}]") for place, content in enumerate(self.taken)]
         self.exchange = exchange = Exchange(self.taken, prompt)
         try:
             with parts.stream.work():
@@ -186,8 +191,7 @@ class Step:
             opened = self._parts.client.open_stream(request.messages, spec=request.model, options=options)
             async with opened as events:
                 await self._read_answer(exchange, events)
-            if exchange.answer is None:
-                raise ModelError(f"expected a whole answer, got one that broke off - model {request.model}")
+            exchange.check_answer()
         except Exception as error:
             elapsed = _elapsed(started)
             self._show_usage(exchange, elapsed)
@@ -196,6 +200,9 @@ class Step:
             raise
         elapsed = _elapsed(started)
         self._show_usage(exchange, elapsed)
+        if exchange.finish_reason in CUT_SHORT:
+            what = "the length limit" if exchange.finish_reason == "length" else "a content filter"
+            logger.warning("model.cut_short %s ended the answer of %s", what, exchange.model)
         await self._show_rest(exchange, offer.by_name)
         await self._tell(exchange, request, elapsed, None)
 
@@ -222,13 +229,13 @@ class Step:
                         if stream.put_nowait(event):
                             await stream.room()
                     case ReasoningDelta():
+                        exchange.reasoned = True
                         if stream.put_nowait(event):
                             await stream.room()
                     case UsageReported(usage):
                         exchange.usage = usage if exchange.usage is None else exchange.usage + usage
-                    case AnswerCompleted(message):
-                        exchange.answer = answer = with_distinct_ids(message)
-                        exchange.calls = answer.tool_calls
+                    case AnswerCompleted():
+                        exchange.complete(event)
         except BaseException:  # a generator that nobody closes would be closed later, in another task
             close = getattr(events, "aclose", None)
             if close is not None:
@@ -257,6 +264,8 @@ class Step:
             duration_ms=elapsed_ms,
             call_id=self._call_id,
             step=self._number,
+            model=exchange.model if exchange.answered else None,
+            finish_reason=exchange.finish_reason,
         )
         finished = LLMCallFinished(state=self._state, tape=self._parts.tape, request=request, result=result)
         await self._parts.events.emit(finished)
@@ -301,6 +310,7 @@ class Step:
                 messages=messages,
                 outcome=outcome,
                 error=error,
+                finish_reason=exchange.finish_reason,
             )
         )
 

@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeAlias, TypeGuard
 
 import msgspec
+from typing_extensions import TypeIs
 
 from bub.core.tools import Tool
-from bub.errors import ConfigError
+from bub.errors import ConfigError, ContentError
 from bub.prompt import UserContent
 from bub.tape.tape import AnchorSummary, Tape
 from bub.turn import TurnState
@@ -42,10 +43,15 @@ class SystemPrompt:
 
     Args:
         sections: The sections.
+
+    Raises:
+        ConfigError: One is neither text nor a function.
     """
 
     def __init__(self, sections: Iterable[PromptSection] = ()) -> None:
-        self._sections: list[PromptSection] = list(sections)
+        self._sections: list[PromptSection] = []
+        for section in sections:
+            self.add(section)
 
     @classmethod
     def of(cls, value: SystemPrompt | PromptSection | Iterable[PromptSection]) -> SystemPrompt:
@@ -70,7 +76,14 @@ class SystemPrompt:
         return tuple(self._sections)
 
     def add(self, section: PromptSection) -> None:
-        """Put a section at the end."""
+        """Put a section at the end.
+
+        Raises:
+            ConfigError: It is neither text nor a function.
+        """
+        if not _is_section(section):
+            got, place = type(section).__qualname__, len(self._sections)
+            raise ConfigError(f"expected text or a function, got {got} - section {place} of the system prompt")
         self._sections.append(section)
 
     def remove(self, section: PromptSection) -> None:
@@ -79,14 +92,28 @@ class SystemPrompt:
             self._sections.remove(section)
 
     async def render(self, context: PromptContext) -> str:
-        """The text for a step; empty when no section has any."""
+        """The text for a step; empty when no section has any.
+
+        Raises:
+            ContentError: A function gave something else than text.
+        """
         texts: list[str] = []
         for section in self._sections:
             made = section if isinstance(section, str) else section(context)
             text = await made if isinstance(made, Awaitable) else made
-            if text is not None and text.strip():
+            if text is None:
+                continue
+            if not _is_text(text):
+                name = getattr(section, "__qualname__", type(section).__qualname__)
+                got = type(text).__qualname__
+                raise ContentError(f"expected text or None, got {got} - section {name} of the system prompt")
+            if text.strip():
                 texts.append(text)
         return "\n\n".join(texts)
+
+
+def _is_text(value: object) -> TypeIs[str]:
+    return isinstance(value, str)
 
 
 def _is_section(value: object) -> TypeGuard[PromptSection]:

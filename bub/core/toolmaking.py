@@ -105,7 +105,7 @@ def tool(
         context: None lets the parameter annotated with `ToolContext` have the context of the call, if there is one.
             True gives it to the parameter named `context`, whatever its annotation. False gives it to none.
         exposure: Who may call it.
-        deferred: Whether the model hears of it only when it looks for tools.
+        deferred: Whether the model hears of it only when it looks for tools, with `tool.search`.
         timeout: How many seconds a call may take; None for no bound.
         renderer: Makes the text that the model reads of a result.
         lenient: Whether text is also taken for the number, boolean or null that it reads as.

@@ -20,7 +20,7 @@ from bub.turn import TurnState
 
 ToolExposure: TypeAlias = Literal["auto", "direct", "code", "command"]
 """Who may call a tool: `auto` leaves it to the agent, `direct` is a model call of its own, `code` is from model-written
-code only, `command` is a person's command only."""
+code only, `command` is a person's command only. A command may name any tool but those for code."""
 
 
 _P = ParamSpec("_P")
@@ -44,7 +44,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
         handler: The function behind it, sync or async. It gets the arguments by keyword.
         context: Whether the handler also gets the `ToolContext`, as `context=`.
         exposure: Who may call it.
-        deferred: Whether the model hears of it only when it looks for tools.
+        deferred: Whether the model hears of it only when it looks for tools, with `tool.search`.
         timeout: How many seconds a call may take; None for no bound.
         renderer: Makes the text that the model reads of a result; None for the library's own way.
         signature: What arguments are checked against and converted by; None for a tool that is made by hand.
@@ -105,13 +105,15 @@ class ToolContext(msgspec.Struct, kw_only=True, eq=False):
     def progress(self, data: object, /) -> None:
         """Show the reader of the stream how far the call has come.
 
-        It does not wait, and a tool that is a plain function may call it from its thread.
+        It does not wait, and may be called from any thread, also one that the tool has started. What comes after the
+        end of the call is dropped.
 
         Args:
             data: What to show: text, or plain data that the reader understands.
         """
-        if self.on_progress is not None:
-            self.on_progress(data)
+        tell = self.on_progress  # the call may end meanwhile, in another thread
+        if tell is not None:
+            tell(data)
 
     @override
     def __repr__(self) -> str:

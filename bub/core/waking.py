@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import anyio
+import anyio.lowlevel
 
 
 class Signal(Protocol):
@@ -45,6 +46,18 @@ class LoopSignal:
     def wait(self) -> Awaitable[None]:
         """Wait until it is set."""
         return self._future
+
+
+def poster() -> Callable[[Callable[[], None]], object]:
+    """What lets the event loop that is running call a function soon, from any thread, in the order of the calls.
+
+    It does not wait. Once the loop has ended it raises a RuntimeError.
+    """
+    if anyio.get_cancelled_exc_class() is asyncio.CancelledError:
+        return asyncio.get_running_loop().call_soon_threadsafe
+    token: Any = anyio.lowlevel.current_token().native_token  # Any: trio need not be installed
+    post: Callable[[Callable[[], None]], object] = token.run_sync_soon
+    return post
 
 
 def signal_maker() -> Callable[[], Signal]:

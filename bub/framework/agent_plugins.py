@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from typing_extensions import TypedDict
 
-from bub.channels.steering import SteeringInbox
+from bub.channels.steering import STEERING_INBOX, SteeringInbox
 from bub.core.agent import Agent
 from bub.core.events import MessagesPending, RunFinished, StepFinished
 from bub.core.system_prompt import PromptContext
@@ -39,10 +39,24 @@ class AgentComponents(TypedDict, total=False, closed=True):
 
 _attached: WeakKeyDictionary[Agent, WeakSet[BubFramework]] = WeakKeyDictionary()
 
-_steered: ContextVar[Mapping[tuple[BubFramework, str], str]] = ContextVar(
+
+class _SteeredRun:
+    """A run that gets the steering messages of its session, until it is over."""
+
+    __slots__ = ("is_over", "run_id")
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id: Final = run_id
+        self.is_over: bool = False
+
+
+_steered: ContextVar[Mapping[tuple[BubFramework, str], _SteeredRun]] = ContextVar(
     "bub_steered_runs", default=MappingProxyType({})
 )
-"""The run that gets the steering messages of each session, in the task of the run and in those that it starts."""
+"""The run that gets the steering messages of each session, in the task of the run and in those that it starts.
+
+Such a task may outlive the run: one that is over is none.
+"""
 
 
 class AgentPlugins:
@@ -177,9 +191,15 @@ class _Steering:
     def __init__(self, framework: BubFramework) -> None:
         self._framework: Final = framework
         self._taken: Final[dict[str, list[tuple[list[UserContent], Envelope]]]] = {}
+        self._runs: Final[dict[str, _SteeredRun]] = {}
+
+    def _inbox(self, state: TurnState) -> SteeringInbox | None:
+        """The inbox of the turn, whose giver may want to know what is taken, else that of the application."""
+        inbox = self._framework.get_steering_inbox()
+        return None if inbox is None else STEERING_INBOX.get(state, inbox)
 
     async def on_messages_pending(self, event: MessagesPending) -> None:
-        inbox = self._framework.get_steering_inbox()
+        inbox = self._inbox(event.state)
         session = SESSION_ID.get(event.state)
         if inbox is None or session is None or not self._is_steered(session, event.run_id):
             return
@@ -191,17 +211,22 @@ class _Steering:
     def _is_steered(self, session: str, run_id: str) -> bool:
         """Whether a run gets the messages of its session, and is not one inside a tool of the run that does."""
         known, key = _steered.get(), (self._framework, session)
-        if key not in known:
-            _steered.set({**known, key: run_id})
-        return known.get(key, run_id) == run_id
+        run = known.get(key)
+        if run is None or run.is_over:
+            run = self._runs[run_id] = _SteeredRun(run_id)
+            _steered.set({**known, key: run})
+        return run.run_id == run_id
 
     async def on_run_finished(self, event: RunFinished) -> None:
+        run = self._runs.pop(event.run_id, None)
+        if run is not None:
+            run.is_over = True
         taken = self._taken.pop(event.run_id, [])
         lost = {id(content) for content in event.undelivered}
         back = [envelope for content, envelope in taken if id(content) in lost]
         if not back:
             return
-        inbox: SteeringInbox | None = self._framework.get_steering_inbox()
+        inbox = self._inbox(event.state)
         if inbox is None:  # the run has outlived `running()`
             facts = {"run_id": event.run_id, "session_id": SESSION_ID.get(event.state), "messages": back}
             logger.warning("steering.dropped", extra=facts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Final
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 from bub.bus import EventBus
 from bub.core.events import (
@@ -16,6 +16,9 @@ from bub.core.events import (
 )
 from bub.hooks.runtime import HookRuntime
 
+_subscribed: Final[WeakKeyDictionary[EventBus[AgentEvent], WeakSet[HookRuntime]]] = WeakKeyDictionary()
+"""The hooks that each bus calls already, whoever connected them."""
+
 
 class PluginAgentHooks:
     """Calls `before_llm_call`, `after_llm_call`, `before_tool_call` and `after_tool_call` for the events of agents.
@@ -27,11 +30,14 @@ class PluginAgentHooks:
     """
 
     def __init__(self, runtime: HookRuntime) -> None:
+        self._runtime: Final = runtime
         self._hooks: Final = runtime.hooks
-        self._subscribed: Final[WeakSet[EventBus[AgentEvent]]] = WeakSet()
 
     def subscribe(self, events: EventBus[AgentEvent] | None = None) -> EventBus[AgentEvent]:
-        """Handle the events of a bus from now on; a second time changes nothing.
+        """Handle the events of a bus from now on.
+
+        The hooks of one runtime are called once for each event: a bus that has them already, from here, from another
+        `PluginAgentHooks` or from `AgentPlugins.attach`, stays as it is.
 
         Args:
             events: The bus; a new one when None.
@@ -40,8 +46,9 @@ class PluginAgentHooks:
             The bus.
         """
         bus: EventBus[AgentEvent] = EventBus() if events is None else events
-        if bus not in self._subscribed:
-            self._subscribed.add(bus)
+        known = _subscribed.setdefault(bus, WeakSet())
+        if self._runtime not in known:
+            known.add(self._runtime)
             bus.on(LLMCallStarted, self.on_llm_call_started)
             bus.on(LLMCallFinished, self.on_llm_call_finished)
             bus.on(ToolCallStarted, self.on_tool_call_started)

@@ -7,6 +7,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from bub.messages import message_from_dict, republic
 from bub.tape.context import LAST_ANCHOR, AnchorChoice
+from bub.tape.earlier import call_of, results_of
 from bub.tape.entry import MESSAGE, SYSTEM, TOOL_CALL, TOOL_RESULT, TapeEntry
 from bub.tape.shape import is_collection, is_mapping, texts_of
 from bub.tape.writing import Made
@@ -120,10 +121,13 @@ class _Conversation:
         elif entry.kind == MESSAGE:
             self._take_message(message_from_dict(entry.payload))
         elif entry.kind == TOOL_CALL:
-            calls = [*_rows(entry.payload.get("calls"))]
-            self._take_calls(message_from_dict({"role": "assistant", "tool_calls": calls}).tool_calls)
+            calls = [*map(call_of, _rows(entry.payload.get("calls")))]
+            if content := entry.payload.get("content"):  # bub 0.6 has the text of the message here
+                self._take_message(message_from_dict({"role": "assistant", "content": content, "tool_calls": calls}))
+            else:
+                self._take_calls(message_from_dict({"role": "assistant", "tool_calls": calls}).tool_calls)
         elif entry.kind == TOOL_RESULT:
-            for result in _rows(entry.payload.get("results")):
+            for result in results_of(entry.payload.get("results"), [*self._open]):
                 self._take_result(result)
 
     def messages(self) -> list[republic.Message]:

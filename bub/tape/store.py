@@ -7,13 +7,14 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import UTC, date, datetime, time
 from functools import lru_cache
 from inspect import iscoroutinefunction
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 from msgspec.structs import force_setattr
 from typing_extensions import TypedDict, TypeIs
 
 from bub.errors import TapeError
+from bub.foreign import missing_members
 from bub.tape.entry import TapeEntry
 
 Moment: TypeAlias = str | date | datetime | None
@@ -285,6 +286,17 @@ class AsyncTapeStore(Protocol):
             A block that is cancelled changes nothing.
         """
         ...
+
+
+STORE_MEMBERS: Final = ("append", "fetch", "list", "reset", "archive", "delete", "transaction")
+
+
+def is_tape_store(value: object) -> TypeIs[TapeStore | AsyncTapeStore]:
+    """Whether a value has every member of a store.
+
+    The members are looked up on its type, so an object that answers to any name does not count as one.
+    """
+    return not missing_members(value, STORE_MEMBERS)
 
 
 def is_async_store(store: TapeStore | AsyncTapeStore) -> TypeIs[AsyncTapeStore]:

@@ -12,7 +12,7 @@ import msgspec
 from bub.errors import ModelError
 from bub.messages import republic
 from bub.model import AnswerCompleted, ModelEvent
-from bub.streaming import ReasoningDelta, TextDelta, Usage, UsageReported
+from bub.streaming import FinishReason, ReasoningDelta, TextDelta, Usage, UsageReported
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -41,6 +41,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
         error: What is raised after `error_after` pieces; nothing more comes.
         error_after: How many pieces come before the error.
         breaks_off: Whether the answer ends without its last event, as that of a client with a fault.
+        model: The model that says it has answered; None for the one that was asked.
+        finish_reason: Why the answer ended; None when the model does not tell.
     """
 
     text: str | Sequence[str] = ""
@@ -51,6 +53,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     error: BaseException | None = None
     error_after: int = 0
     breaks_off: bool = False
+    model: str | None = None
+    finish_reason: FinishReason | None = None
 
 
 Script: TypeAlias = str | Reply | Callable[[Sequence["republic.Message"]], str | Reply]
@@ -195,5 +199,6 @@ def _events(reply: Reply, calls: Sequence[republic.ToolCall]) -> list[ModelEvent
     if not reply.breaks_off:
         text = "".join(pieces)
         parts = (republic.Text(text),) if text else ()
-        events.append(AnswerCompleted(republic.Message("assistant", parts, tool_calls=tuple(calls))))
+        message = republic.Message("assistant", parts, tool_calls=tuple(calls))
+        events.append(AnswerCompleted(message, reply.model, reply.finish_reason))
     return events

@@ -122,7 +122,7 @@ async def test_which_tools_a_model_hears_of() -> None:
     model = ScriptedModel("done")
     agent = Agent(model=model, tools=[add, search, for_people, for_code, direct])
     await run(agent)
-    assert [one.name for one in model.options[0]["tools"]] == ["add", "direct"]
+    assert [one.name for one in model.options[0]["tools"]] == ["add", "direct", "tool_search"]
 
 
 async def test_the_tools_of_a_step_are_a_policy_that_may_be_overridden() -> None:
@@ -296,3 +296,125 @@ async def test_an_agent_may_be_used_in_one_event_loop_after_another() -> None:
 
     await anyio.to_thread.run_sync(elsewhere)
     assert seen == [[TextDelta("done"), StepEnded(1, True, "done")]] * 2
+
+
+# ------------------------------------------------------------------------------------------- the model of one run
+
+
+async def test_a_text_is_asked_through_the_agents_own_client() -> None:
+    own = ScriptedModel("own", "other", spec="scripted:own", max_tokens=9)
+    agent = Agent(model=own)
+    witness = Witness(agent)
+    for model in (None, "scripted:other"):
+        await run(agent, model=model)
+    assert own.specs == ["scripted:own", "scripted:other"]
+    assert [options["max_tokens"] for options in own.options] == [9, 9]
+    assert [event.model for event in witness.of(RunStarted)] == ["scripted:own", "scripted:other"]
+
+
+async def test_what_the_client_calls_itself_is_its_own_business() -> None:
+    own = ScriptedModel("done", spec="local:")
+    await run(Agent(model=own), model="local:")
+    assert own.specs == ["local:"]
+
+
+async def test_a_client_of_a_run_is_used_as_it_is() -> None:
+    own, other = ScriptedModel(), ScriptedModel("done", spec="scripted:other")
+    assert TextDelta("done") in await run(Agent(model=own), model=other)
+    assert (own.specs, other.specs) == ([], ["scripted:other"])
+
+
+# ------------------------------------------------------------------------------------------------------- mistakes
+
+
+class NoStore:
+    """Has two members of a store."""
+
+    def append(self) -> None: ...
+
+    def fetch(self) -> None: ...
+
+
+def plain(number: int) -> int:
+    """A function that nobody made a tool of."""
+    return number
+
+
+MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
+    "no tool call at once": (
+        {"max_tool_concurrency": 0},
+        "expected at least 1 tool call at once, got 0 - Agent(max_tool_concurrency=)",
+    ),
+    "fewer": (
+        {"max_tool_concurrency": -1},
+        "expected at least 1 tool call at once, got -1 - Agent(max_tool_concurrency=)",
+    ),
+    "a plain function": (
+        {"tools": [add, plain]},
+        "expected a tool, got function plain - Agent(tools=)[1]. Decorate it with @tool.",
+    ),
+    "a class": ({"tools": [Notes]}, "expected a tool, got the class Notes - Agent(tools=)[0]"),
+    "a name": ({"tools": ["add"]}, "expected a tool, got str - Agent(tools=)[0]"),
+    "one tool": ({"tools": add}, "expected several tools, got FunctionTool - Agent(tools=)"),
+    "no tools": ({"tools": None}, "expected several tools, got NoneType - Agent(tools=)"),
+    "no model": (
+        {"model": 5},
+        "expected provider:model, a republic model, or a client with spec, max_tokens and open_stream(), got int - "
+        "model",
+    ),
+    "no store": ({"store": 5}, "expected a tape store, got int - Agent(store=)"),
+    "half a store": (
+        {"store": NoStore()},
+        "expected a tape store with list, reset, archive, delete, transaction, got NoStore - Agent(store=)",
+    ),
+    "no context": ({"context": 5}, "expected a TapeContext, got int - Agent(context=)"),
+    "no prompt": ({"system_prompt": 5}, "expected text, a function or several of them, got int - system_prompt"),
+    "no section": (
+        {"system_prompt": ["one", 5]},
+        "expected text or a function, got int - section 1 of the system prompt",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_the_making_is_refused_at_once(mistake: str) -> None:
+    options, text = MISTAKES[mistake]
+    with pytest.raises(ConfigError) as raised:
+        Agent(**options)
+    assert str(raised.value) == text
+
+
+def test_a_plain_function_is_refused_later_too() -> None:
+    wrong: Any = plain
+    with pytest.raises(ConfigError, match=r"got function plain - add_tool\. Decorate it with @tool\.$"):
+        Agent().add_tool(wrong)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "text"),
+    [
+        ([], "expected text or at least one part, got an empty list - prompt"),
+        ((), "expected text or at least one part, got an empty list - prompt"),
+        (None, "expected text or a list of parts, got NoneType - prompt"),
+        (5, "expected text or a list of parts, got int - prompt"),
+        (b"x", "expected text or a list of parts, got bytes - prompt"),
+        (["a", 5], "expected text, media or a content block, got int - prompt[1]"),
+        ([republic.user("a")], "expected text, media or a content block, got Message - prompt[0]"),
+    ],
+)
+async def test_a_prompt_that_is_none_is_refused_at_the_call(prompt: Any, text: str) -> None:
+    agent = Agent(model=ScriptedModel())
+    async with anyio.create_task_group() as tasks, agent.session("t") as tape:
+        calls = [lambda: agent.run(prompt, tape="t"), lambda: agent.start(prompt, tape="t", tasks=tasks)]
+        if prompt is not None:  # which lets a conversation go on
+            calls.append(lambda: agent.run_once(prompt, tape=tape))
+        for call in calls:
+            with pytest.raises(ContentError) as raised:
+                call()
+            assert str(raised.value) == text
+
+
+async def test_a_model_of_a_run_that_is_none() -> None:
+    wrong: Any = 5
+    with pytest.raises(ConfigError, match=r"got int - model$"):
+        Agent(model=ScriptedModel()).run("hello", tape="t", model=wrong)

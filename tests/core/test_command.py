@@ -53,7 +53,8 @@ def agent_of_commands(**options: object) -> Agent:
         (["  ,add 1  "], "add 1"),
         ([", add 1"], "add 1"),
         (["add ,1"], None),
-        ([","], None),
+        ([","], ""),
+        ([" , "], ""),
         ([",add", "1"], None),
         ([], None),
     ],
@@ -70,6 +71,7 @@ def test_without_a_prefix_nothing_is_a_command() -> None:
 
 def test_a_longer_prefix() -> None:
     assert command_text(["/run add 1"], "/run ") == "add 1"
+    assert command_text(["/run "], "/run ") == ""
 
 
 @pytest.mark.parametrize(
@@ -335,3 +337,15 @@ async def test_a_command_that_is_ended_anywhere_is_told_once(way: str, raises: b
             assert finished.status in ("ok", "error" if raises else "cancelled")
             assert struck.ran or finished.status != "ok"
         assert told or not struck.ran or raises, place
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("line", [",", " ,  "])
+async def test_a_prefix_alone_is_a_mistake_and_goes_to_no_model(line: str) -> None:
+    model = ScriptedModel("done")
+    agent = agent_of_commands(model=model)
+    witness = Witness(agent)
+    with pytest.raises(CommandError, match=r"^expected one of the commands \(add, fail, join\), got nothing$"):
+        await run(agent, line)
+    assert model.requests == []
+    assert [(event.name, event.status) for event in witness.of(CommandFinished)] == [("", "error")]

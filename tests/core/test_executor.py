@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import Any
 
@@ -30,7 +31,7 @@ from bub.core.events import (
 from bub.core.toolmaking import tool
 from bub.core.tools import Tool, ToolContext
 from bub.errors import BubError, ToolDeniedError, ToolNameError, ToolTimeoutError, UnknownToolError
-from bub.streaming import ToolReturned
+from bub.streaming import StreamEvent, ToolProgress, ToolReturned
 from bub.testing.scripted_model import Call, Reply, ScriptedModel
 from tests.doubles.agents import AllTools, Witness, results, run, said, unanswered
 
@@ -837,3 +838,74 @@ async def test_s55_an_observer_changes_nothing() -> None:
     observed.events.on(AgentEvent, lambda event: "ignored")
     await run(observed)
     assert transcript(plain, plain_model) == transcript(observed, observed_model)
+
+
+# ------------------------------------------------------------------------------------------ progress from any thread
+
+
+def threaded(way: str) -> Tool:
+    """A tool that tells of its progress in a thread that nobody else knows, and in its own."""
+
+    def work(context: ToolContext) -> str:
+        for number in range(3):
+            context.progress(number)
+        return "done"
+
+    def in_a_thread(context: ToolContext) -> str:
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(work, context).result()
+
+    @tool(name="work")
+    def plain(context: ToolContext) -> str:
+        """Work in a thread of a thread."""
+        return in_a_thread(context)
+
+    @tool(name="work")
+    async def waiting(context: ToolContext) -> str:
+        """Work in a thread, and wait for it on the loop."""
+        return await anyio.to_thread.run_sync(in_a_thread, context)
+
+    @tool(name="work")
+    async def blocking(context: ToolContext) -> str:
+        """Work in a thread, and block the loop meanwhile."""
+        return in_a_thread(context)
+
+    return {"plain": plain, "waiting": waiting, "blocking": blocking}[way]
+
+
+@pytest.mark.parametrize("way", ["plain", "waiting"])
+async def test_progress_from_a_thread_of_the_tools_own(way: str) -> None:
+    events = await run(agent_of(threaded(way), calls=[Call("work")]))
+    assert [event.data for event in events if isinstance(event, ToolProgress)] == [0, 1, 2]
+    assert [event.result for event in events if isinstance(event, ToolReturned)] == ["done"]
+
+
+async def test_progress_while_the_loop_is_blocked_keeps_nobody() -> None:
+    events = await run(agent_of(threaded("blocking"), calls=[Call("work")]))
+    assert [(event.result, event.is_error) for event in events if isinstance(event, ToolReturned)] == [("done", False)]
+
+
+def test_progress_after_the_end_is_dropped(anyio_backend: str) -> None:
+    """Of the call, of the run, and of the event loop."""
+    kept: list[ToolContext] = []
+    told: list[Callable[[object], None]] = []
+
+    @tool
+    async def keep(context: ToolContext) -> None:
+        """Keep the context."""
+        assert context.on_progress is not None
+        kept.append(context)
+        told.append(context.on_progress)
+
+    async def main() -> list[StreamEvent]:
+        events = await run(agent_of(keep, calls=[Call("keep")]))
+        await anyio.to_thread.run_sync(kept[0].progress, 1)
+        await anyio.to_thread.run_sync(told[0], 2)
+        await anyio.sleep(0)
+        return events
+
+    events = anyio.run(main, backend=anyio_backend)
+    assert not [event for event in events if isinstance(event, ToolProgress)]
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(kept[0].progress, 3).result()
+        pool.submit(told[0], 4).result()

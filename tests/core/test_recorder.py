@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import date
 
 import pytest
 
 from bub.bus import EventBus
 from bub.core.agent import Agent
-from bub.core.events import AgentEvent, ChatFinished, RunStarted, TapeEvent
+from bub.core.events import AgentEvent, ChatFinished, LLMCallFinished, RunStarted, TapeEvent
 from bub.core.recorder import TapeRecorder
 from bub.core.toolmaking import tool
 from bub.errors import ModelError
 from bub.messages import republic
-from bub.streaming import Usage
-from bub.tape.entry import ERROR, EVENT
+from bub.streaming import FinishReason, ReasoningDelta, StepEnded, Usage
+from bub.tape.entry import ERROR, EVENT, MESSAGE
 from bub.testing.scripted_model import Call, Reply, ScriptedModel, disconnects
-from tests.doubles.agents import run, shape
+from tests.doubles.agents import Witness, run, said, shape
 from tests.doubles.tapes import MemoryTape
 
 pytestmark = pytest.mark.anyio
@@ -148,3 +149,40 @@ async def test_an_event_of_ones_own_is_recorded_by_a_handler_of_ones_own() -> No
 
     await run(agent)
     assert shape(await agent.tape("t").query())[:2] == ["run.started", "order.reviewed"]
+
+
+@pytest.mark.parametrize("reason", [None, "stop", "length", "content_filter"])
+async def test_an_answer_that_was_cut_short_is_marked_everywhere(
+    reason: FinishReason | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent = Agent(model=ScriptedModel(Reply(text="Hel", finish_reason=reason, model="scripted:other")))
+    witness = Witness(agent)
+    with caplog.at_level(logging.WARNING, "bub.core"):
+        events = await run(agent)
+    assert events[-1] == StepEnded(1, True, "Hel", reason)
+    (finished,), (chat,) = witness.of(LLMCallFinished), witness.of(ChatFinished)
+    assert (finished.result.finish_reason, chat.finish_reason) == (reason, reason)
+    is_cut = reason in ("length", "content_filter")
+    (entry,) = [entry for entry in await agent.tape("t").query(kinds=(MESSAGE,)) if entry.payload["role"] != "user"]
+    assert entry.meta.get("finish_reason") == (reason if is_cut else None)
+    limit = "the length limit" if reason == "length" else "a content filter"
+    lines = [f"model.cut_short {limit} ended the answer of scripted:other"] if is_cut else []
+    assert [record.getMessage() for record in caplog.records] == lines
+
+
+@pytest.mark.parametrize("finish_reason", [None, "stop", "length"])
+async def test_an_answer_with_nothing_in_it_is_an_error(finish_reason: FinishReason | None) -> None:
+    agent = Agent(model=ScriptedModel(Reply(finish_reason=finish_reason), "done"))
+    witness = Witness(agent)
+    with pytest.raises(ModelError, match=r"^scripted:model said nothing: its answer has no") as raised:
+        await run(agent)
+    assert raised.value.kind == "model"
+    (finished,) = witness.of(LLMCallFinished)
+    assert (finished.result.error, finished.result.model) == (raised.value, None)
+    assert [(chat.outcome, said(chat.messages)) for chat in witness.of(ChatFinished)] == [("failed", ["user: hello"])]
+    assert StepEnded(1, True, "done") in await run(agent)
+
+
+async def test_reasoning_alone_is_an_answer() -> None:
+    events = await run(Agent(model=ScriptedModel(Reply(reasoning="Hm."))))
+    assert events == [ReasoningDelta("Hm."), StepEnded(1, True)]

@@ -17,11 +17,15 @@ import pydantic
 import pytest
 import republic
 
+from bub.core.agent import Agent
+from bub.core.events import ChatFinished, LLMCallFinished, RunStarted
 from bub.core.republic_model import RepublicModelClient, as_model_client, sendable
 from bub.errors import ConfigError, ModelError
 from bub.model import AnswerCompleted, ModelEvent
 from bub.streaming import ReasoningDelta, TextDelta, Usage, UsageReported
+from bub.tape.entry import MESSAGE
 from bub.testing.scripted_model import ScriptedModel
+from tests.doubles.agents import Witness, run
 from tests.doubles.providers import Body, Provider, answer, ending, piece, refusal, sse, streamed
 
 pytestmark = pytest.mark.anyio
@@ -87,7 +91,7 @@ async def test_an_answer_in_pieces() -> None:
     assert deltas == [TextDelta("Hel"), TextDelta("lo")]
     counted = Usage(input_tokens=5, output_tokens=2, reasoning_tokens=0, cached_tokens=0, total_tokens=7)
     assert reported == UsageReported(counted)
-    assert completed == AnswerCompleted(republic.assistant("Hello"))
+    assert completed == AnswerCompleted(republic.assistant("Hello"), SPEC, "stop")
 
 
 async def test_usage_that_nobody_reports_is_not_zero() -> None:
@@ -113,17 +117,33 @@ async def test_reasoning_and_tool_calls() -> None:
 async def test_a_refusal_is_what_the_model_said() -> None:
     events = sse(piece(refusal="I must not."), ending(), "[DONE]")
     delta, completed = await read(client_of(Provider(streamed(*events))))
-    assert (delta, completed) == (TextDelta("I must not."), AnswerCompleted(republic.assistant("I must not.")))
+    answered = AnswerCompleted(republic.assistant("I must not."), SPEC, "refusal")
+    assert (delta, completed) == (TextDelta("I must not."), answered)
 
 
 @pytest.mark.parametrize("reason", ["length", "content_filter"])
 async def test_an_answer_that_ended_before_anything_was_said_is_an_error(reason: str) -> None:
     error = await failure(client_of(Provider(answer(reason=reason))))
-    assert str(error) == f"the model ended its answer before it said anything: {reason}"
+    assert str(error) == f"openai:m ended its answer before it said anything: {reason}"
 
 
 async def test_an_empty_answer() -> None:
-    assert await read(client_of(Provider(answer()))) == [AnswerCompleted(republic.Message("assistant"))]
+    error = await failure(client_of(Provider(answer())))
+    assert str(error) == "openai:m said nothing: its answer has no text, no reasoning and no tool call"
+    assert error.kind == "model"
+
+
+async def test_after_an_empty_answer_the_next_model_is_asked() -> None:
+    provider = Provider(answer(), answer("second"))
+    *_, completed = await read(client_of(provider, fallbacks=["openai:second"]))
+    assert completed == AnswerCompleted(republic.assistant("second"), "openai:second", "stop")
+
+
+@pytest.mark.parametrize("reason", ["length", "content_filter"])
+async def test_an_answer_that_is_cut_short_says_so(reason: str) -> None:
+    *_, completed = await read(client_of(Provider(answer("Hel", reason=reason))))
+    assert isinstance(completed, AnswerCompleted)
+    assert completed.finish_reason == reason
 
 
 async def test_what_is_sent() -> None:
@@ -519,3 +539,34 @@ async def test_another_event_loop_than_asyncio() -> None:
     assert str(raised.value) == (
         "cannot ask openai:m: republic needs asyncio, and this is another event loop. Run it on asyncio."
     )
+
+
+# ---------------------------------------------------------------------------------------------------- in an agent
+
+
+async def test_a_model_of_a_run_is_asked_through_the_clients_own_connection_key_and_bounds() -> None:
+    provider = Provider(refusal(500, "down"), answer("second"))
+    agent = Agent(model=client_of(provider, fallbacks=["openai:second"], max_tokens=7))
+    witness = Witness(agent)
+    assert TextDelta("second") in await run(agent, model="openai:other")
+    assert [provider.sent(place)["model"] for place in range(2)] == ["other", "second"]
+    assert {request.headers["authorization"] for request in provider.requests} == {"Bearer k"}
+    assert provider.sent()["max_completion_tokens"] == 7
+    assert [event.model for event in witness.of(RunStarted)] == ["openai:other"]
+
+
+async def test_the_model_that_answered_is_in_the_events_and_on_the_tape() -> None:
+    agent = Agent(model=client_of(Provider(refusal(500, "down"), answer("hi")), fallbacks=["openai:second"]))
+    witness = Witness(agent)
+    await run(agent)
+    (finished,) = witness.of(LLMCallFinished)
+    assert (finished.request.model, finished.result.model) == (SPEC, "openai:second")
+    assert [event.model for event in witness.of(ChatFinished)] == ["openai:second"]
+    entries = await agent.tape("t").query(kinds=(MESSAGE,))
+    assert [entry.meta["model"] for entry in entries] == ["openai:second", "openai:second"]
+
+
+async def test_a_model_that_no_client_has() -> None:
+    agent = Agent(model=client_of(Provider()))
+    with pytest.raises(ConfigError, match=r"got 'local' - model 'local:m'\. Pass a client of its own instead\.$"):
+        await run(agent, model="local:m")

@@ -27,7 +27,7 @@ from bub.core.events import (
 from bub.core.run_stream import RunStream
 from bub.core.toolmaking import tool
 from bub.core.tools import ToolContext
-from bub.errors import BubError, ModelError
+from bub.errors import BubError, ContentError, ModelError
 from bub.messages import republic
 from bub.streaming import StepEnded, StreamFailed, TextDelta, Usage
 from bub.tape.entry import TapeEntry
@@ -560,6 +560,33 @@ async def test_a_hand_off_in_mid_run_tells_what_the_run_has_done_already() -> No
     assert sent["result"].endswith("... (10005 characters)")
     assert (failed["result"], failed["is_error"]) == ("ValueError: unknown", True)
     assert "done_already" in said(model.requests[2])[0]
+
+
+@pytest.mark.parametrize("at", ["start", "end"])
+async def test_a_text_among_the_pending_messages_is_one_message(at: str) -> None:
+    model = ScriptedModel("one", "two")
+    agent = Agent(model=model)
+
+    @agent.events.on(MessagesPending)
+    def deliver(event: MessagesPending) -> None:
+        messages: list[object] = event.messages  # type: ignore[assignment]  # as a program without a type checker does
+        if event.at == at and event.step == 1:
+            messages.append("raw text")
+
+    await run(agent)
+    assert "user: raw text" in said(model.requests[-1])
+
+
+async def test_what_is_no_message_among_the_pending_ones_is_refused() -> None:
+    agent = Agent(model=ScriptedModel("never"))
+
+    @agent.events.on(MessagesPending)
+    def deliver(event: MessagesPending) -> None:
+        messages: list[object] = event.messages  # type: ignore[assignment]  # as above
+        messages += [["fine"], 5]
+
+    with pytest.raises(ContentError, match=r"got int - messages\[1\]"):
+        await run(agent)
 
 
 async def test_what_a_broken_answer_used_is_told_to_the_reader_too() -> None:

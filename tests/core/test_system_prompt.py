@@ -10,7 +10,7 @@ from bub.core.agent import Agent
 from bub.core.events import ChatFinished, LLMCallStarted
 from bub.core.system_prompt import PromptContext, SystemPrompt, anchor_section
 from bub.core.toolmaking import tool
-from bub.errors import ConfigError, ModelError
+from bub.errors import ConfigError, ContentError, ModelError
 from bub.tape.context import TapeContext
 from bub.tape.entry import SYSTEM
 from bub.tape.tape import AnchorSummary
@@ -206,3 +206,16 @@ async def test_a_handler_may_change_the_system_message_of_a_request() -> None:
 
     await run(agent)
     assert said(model.requests[0]) == ["user: hello"]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_section_that_gives_no_text_is_told_by_its_name(is_async: bool) -> None:
+    def number(context: PromptContext) -> Any:
+        return 5
+
+    async def later(context: PromptContext) -> Any:
+        return 5
+
+    agent = Agent(model=ScriptedModel("done"), system_prompt=["one", later if is_async else number])
+    with pytest.raises(ContentError, match=r"^expected text or None, got int - section \S+\.(number|later) of the"):
+        await run(agent)

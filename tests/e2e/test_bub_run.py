@@ -19,17 +19,20 @@ def test_the_local_model_answers_when_nothing_is_configured(bub: Bub) -> None:
     assert ended.out.strip()
 
 
+CUT_SHORT = "bub: model.cut_short the length limit ended the answer of {}\n"
+
+
 @pytest.mark.parametrize("model", ["local:", "local"])
 def test_the_local_model_by_name(bub: Bub, model: str) -> None:
     ended = bub.run("run", "hello", "--json", BUB_MODEL=model, BUB_MAX_TOKENS="5")
-    assert (ended.code, ended.said) == (0, "")
+    assert (ended.code, ended.said) == (0, CUT_SHORT.format("local:"))
     assert json.loads(ended.out)["answered"] is True
 
 
 def test_weights_of_ones_own(bub: Bub, home: Path) -> None:
     (weights,) = home.glob("models/*.gguf")
     ended = bub.run("run", "hello", BUB_MODEL=f"local:{weights}", BUB_MAX_TOKENS="5", BUB_HOME="/nowhere")
-    assert (ended.code, ended.said) == (0, "")
+    assert (ended.code, ended.said) == (0, CUT_SHORT.format(f"local:{weights}"))
     assert ended.out.strip()
 
 
@@ -57,6 +60,17 @@ def test_a_fallback(bub: Bub, provider: Provider) -> None:
     )  # fmt: skip
     assert (ended.code, ended.out) == (0, "The second model answers.\n")
     assert ended.said == "bub: model.fallback openai:first answered 500: Chaos: request dropped; asking openai:second\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (",", "expected one of the commands (none), got nothing"),
+        (",nope", "expected one of the tools (none), got 'nope'"),
+    ],
+)
+def test_a_wrong_command(bub: Bub, line: str, said: str) -> None:
+    assert bub.run("run", line) == (1, "", f"bub: {said}\n")
 
 
 def test_a_wrong_key(bub: Bub, provider: Provider) -> None:

@@ -735,3 +735,18 @@ async def test_two_frameworks_may_share_a_bus() -> None:
         hooks_of(ledger).subscribe(agent.events)
     await run(agent)
     assert first.tool_lines == second.tool_lines == expected("plain", "denied")
+
+
+@pytest.mark.parametrize("ways", [("attach", "subscribe"), ("subscribe", "attach"), ("subscribe", "subscribe")])
+async def test_two_ways_to_one_bus_are_one(ways: tuple[str, str]) -> None:
+    ledger = Ledger()
+    plugins = AgentPlugins(plugins=[ledger])
+    model = ScriptedModel(Reply(calls=[Call("plain", {"text": "a"})]), "done")
+    agent = Agent(model=model, tools=[plain])
+    for way in ways:
+        if way == "attach":
+            plugins.attach(agent)
+        else:
+            PluginAgentHooks(plugins.framework.runtime).subscribe(agent.events)
+    await run(agent)
+    assert ledger.tool_lines == expected("plain", "ok")
