@@ -56,7 +56,8 @@ class Installation(NamedTuple):
 
     def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "BUB_", "LC_"))}
-        return {**kept, "BUB_MEMORY_FILE": str(self.folder / "memory.json"), **variables}
+        own = {"BUB_HOME": str(self.folder / "data"), "BUB_MEMORY_FILE": str(self.folder / "memory.json")}
+        return {**kept, **own, **variables}
 
     def run(self, *command: str | bytes, **variables: str) -> Ended:
         program, *arguments = command

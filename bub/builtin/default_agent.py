@@ -18,6 +18,7 @@ from bub.framework.framework import BubFramework
 from bub.model import ModelClient
 from bub.prompt import LegacyPrompt, to_content
 from bub.streaming import EventStream, StreamEvent
+from bub.tape.naming import tape_name
 from bub.turn import TurnState
 
 COMMAND_PREFIX: Final = ","
@@ -85,7 +86,7 @@ class DefaultAgent:
 
         Args:
             prompt: What the user says.
-            session_id: The session; the tape has the same name.
+            session_id: The session, which the tape is named after.
             state: The turn state.
 
         Raises:
@@ -98,12 +99,12 @@ class DefaultAgent:
             client = self._make_client()
             if client is None:
                 return None
-            async with self._made(client).run(content, tape=session_id, state=state) as stream:
+            async with self._made(client).run(content, tape=tape_name(session_id), state=state) as stream:
                 return EventStream(_replayed(*await _read(stream)))
         agent = await self._agent_of(running)
         if agent is None:
             return None
-        return running.kept(agent.start(content, tape=session_id, tasks=running.tasks, state=state))
+        return running.kept(agent.start(content, tape=tape_name(session_id), tasks=running.tasks, state=state))
 
     async def _agent_of(self, running: _Running) -> Agent | None:
         """The agent of an application that runs, made at its first prompt."""

@@ -20,7 +20,7 @@ def look_through(path: str, tape: str) -> Sequence[StoreFinding]:
     """
     found: list[StoreFinding] = []
     high = 0
-    for number, line, _ in _numbered(path):
+    for number, line, _ in numbered_lines(path):
         where = f"{os.path.basename(path)}:{number}"
         first = line.items[0].id if line.items else None
         if line.problem is not None:
@@ -37,7 +37,7 @@ def _finding(tape: str, entry_id: int | None, where: str, problem: str) -> Store
     return StoreFinding(tape=tape, entry_id=entry_id, where=where, problem=problem, kept=True)
 
 
-def _numbered(path: str) -> Iterator[tuple[int, Line[TapeEntry], bytes]]:
+def numbered_lines(path: str) -> Iterator[tuple[int, Line[TapeEntry], bytes]]:
     """Every line of a file with its number and its bytes, also what is not whole at the end."""
     with opened(path) as file:
         size, place, number = os.fstat(file).st_size, 0, 0
@@ -70,7 +70,7 @@ def compact_file(path: str, new: str, set_aside: str, title: bytes) -> int | Non
     """
     good, bad = bytearray(title), list[bytes]()
     high, is_right = 0, True
-    for _, line, raw in _numbered(path):
+    for _, line, raw in numbered_lines(path):
         if line.problem is not None:
             bad.append(raw.removesuffix(b"\n") + b"\n")
         for entry in line.items if line.counts else ():

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
 
 from bub.errors import ConfigError
 from bub.lazy import LazyModule
+from bub.nearness import did_you_mean
 
 if TYPE_CHECKING:
     import platformdirs
@@ -18,6 +19,11 @@ else:  # of an extra, and asked only when a folder is needed
     platformdirs = LazyModule("platformdirs")
 
 _N = TypeVar("_N", int, float)
+
+StoreKind: TypeAlias = Literal["sqlite", "jsonl", "memory"]
+"""A kind of tape store that bub brings along."""
+
+_DEFAULT_NAMES: Final[Mapping[StoreKind, str]] = {"sqlite": "tapes.sqlite3", "jsonl": "tapes"}
 
 
 class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +65,52 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
             max_tokens=_number(found, "BUB_MAX_TOKENS", int),
             timeout=_number(found, "BUB_MODEL_TIMEOUT", float),
         )
+
+
+class TapeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where tapes are kept: `BUB_TAPE_STORE`.
+
+    Attributes:
+        kind: `sqlite`, the default: one file. `jsonl`: a folder with a file for each tape. `memory`: nowhere.
+        path: The file or the folder, which may stand behind the kind, as in `sqlite:/path/to/file`; in the data folder
+            when it does not. None for tapes in memory.
+    """
+
+    kind: StoreKind
+    path: Path | None
+
+    @classmethod
+    def read(cls, variables: Mapping[str, str] | None = None) -> TapeSettings:
+        """The settings of the process.
+
+        Args:
+            variables: Where they stand instead of the environment.
+
+        Raises:
+            ConfigError: No such kind of store is known, or no data folder.
+        """
+        found = os.environ if variables is None else variables
+        text = _text(found, "BUB_TAPE_STORE") or "sqlite"
+        name, _, path = text.partition(":")
+        kind = _store_kind(name, text)
+        if kind == "memory":
+            if path:
+                raise ConfigError(f"expected memory without a path, got {text!r} - BUB_TAPE_STORE")
+            return cls(kind=kind, path=None)
+        if path.strip():
+            return cls(kind=kind, path=Path(path.strip()).expanduser().absolute())
+        return cls(kind=kind, path=data_folder(found) / _DEFAULT_NAMES[kind])
+
+
+def _store_kind(name: str, text: str) -> StoreKind:
+    known: tuple[StoreKind, ...] = get_args(StoreKind)
+    for kind in known:
+        if kind == name:
+            return kind
+    hint = did_you_mean(name, known)
+    raise ConfigError(
+        f"expected sqlite, jsonl or memory, or sqlite:FILE or jsonl:FOLDER, got {text!r}{hint} - BUB_TAPE_STORE"
+    )
 
 
 def data_folder(variables: Mapping[str, str] | None = None) -> Path:

@@ -197,3 +197,38 @@ def test_whatever_is_on_the_tape_the_exchanges_are_whole(found: list[TapeEntry],
 
 def _since_anchor(entries: Sequence[TapeEntry]) -> Sequence[TapeEntry]:
     return entries[max((place for place, entry in enumerate(entries) if entry.anchor_name), default=-1) + 1 :]
+
+
+# ------------------------------------------------------------------------------------------------------ of bub 0.6
+
+
+def test_calls_with_the_text_of_their_message_and_results_without_ids() -> None:
+    """Bub 0.6 has both in one entry, and its results are what the tools returned, in the order of the calls."""
+    calls = [{"id": name, "name": "add", "arguments": "{}", "metadata": {}} for name in "ab"]
+    messages = read(
+        said("hi"),
+        TapeEntry.new(TOOL_CALL, {"calls": calls, "content": "well"}),
+        TapeEntry.new(TOOL_RESULT, {"results": ["one", {"n": 2}]}),
+        TapeEntry.new(TOOL_CALL, {"calls": [{**calls[0], "id": "c"}], "content": ""}),
+        TapeEntry.new(TOOL_RESULT, {"results": [{"type": "tool_content", "content": [{"type": "text", "text": "x"}]}]}),
+        said("done", "assistant"),
+    )
+    assert shown(messages) == ["u:hi", "a:well>a+b", "t:one<a", 't:{"n": 2}<b', "a:>c", "t:x<c", "a:done"]
+
+
+def test_calls_in_the_form_of_chat_completions() -> None:
+    function = {"name": "add", "arguments": {"n": 1}}
+    calls = [{"id": "a", "type": "function", "function": function}, {"id": "b", "function": {"arguments": "{}"}}]
+    (message, *_) = read(TapeEntry.new(TOOL_CALL, {"calls": calls, "content": ""}))
+    assert [(call.id, call.name, call.arguments) for call in message.tool_calls] == [
+        ("a", "add", '{"n": 1}'),
+        ("b", "", "{}"),
+    ]
+
+
+@pytest.mark.parametrize("results", ["none", None, [], [1, 2, 3]])
+def test_results_that_fit_no_calls(results: object) -> None:
+    messages = read(called("1"), TapeEntry.new(TOOL_RESULT, {"results": results}))
+    assert [message.role for message in messages] == ["assistant", "tool"]
+    expected = "1" if isinstance(results, list) and results else NO_RESULT
+    assert messages[1].text == expected

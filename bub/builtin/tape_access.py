@@ -1,0 +1,174 @@
+"""The tape store for a command: opened without the rest of an application, with tapes found by name."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final, NamedTuple, NoReturn, Protocol, TypeVar, runtime_checkable
+
+from typing_extensions import TypeIs
+
+from bub.builtin.printing import EXIT_USAGE, fail, shown_name
+from bub.builtin.settings import TapeSettings
+from bub.errors import ConfigError, HookTypeError, TapeError
+from bub.framework.framework import BubFramework
+from bub.framework.generators import EnteredGenerator, is_generator
+from bub.hooks.named import NamedCalls
+from bub.nearness import did_you_mean
+from bub.tape.adapter import as_async_store
+from bub.tape.findings import StoreFinding
+from bub.tape.memory_store import MemoryTapeStore
+from bub.tape.naming import tape_name
+from bub.tape.sidecar import SIDECAR_SEPARATOR, split_sidecar_name
+from bub.tape.store import AsyncTapeStore, TapeRecord, TapeStore
+
+T = TypeVar("T")
+
+ARCHIVE_SEPARATOR: Final = "__archive__"
+"""What stands between the name of a tape and the number in the name of its archive."""
+
+_MEMBERS: Final = ("append", "fetch", "list", "reset", "archive", "delete", "transaction")
+_PAGE: Final = 100
+_BUILTIN: Final = "builtin"
+
+
+@runtime_checkable
+class Verifiable(Protocol):
+    """A store that can tell what is wrong with what it holds."""
+
+    def verify(self) -> Sequence[StoreFinding] | Awaitable[Sequence[StoreFinding]]:
+        """Everything that is wrong."""
+        ...
+
+
+@runtime_checkable
+class Compactable(Protocol):
+    """A store that can give back the space that it does not need."""
+
+    def compact(self) -> object:
+        """Give it back; what is returned may be awaited, and may be the number of damaged lines set aside."""
+        ...
+
+
+class SidecarName(NamedTuple):
+    """A sidecar as far as its name goes.
+
+    Attributes:
+        name: The name among the sidecars of a tape.
+    """
+
+    name: str
+
+
+class OpenStore:
+    """The store, while a command works on it.
+
+    Args:
+        plugin: The plugin that provides it.
+        given: The store as the plugin gave it.
+
+    Attributes:
+        plugin: The plugin that provides it.
+        given: The store as the plugin gave it.
+        store: The same, to be awaited.
+    """
+
+    def __init__(self, plugin: str, given: TapeStore | AsyncTapeStore) -> None:
+        self.plugin: Final = plugin
+        self.given: Final = given
+        self.store: Final = as_async_store(given)
+
+    @property
+    def path(self) -> Path | None:
+        """The file or folder of a store of bub's own; None for another."""
+        return TapeSettings.read().path if self.plugin == _BUILTIN else None
+
+    async def record(self, name: str) -> TapeRecord | None:
+        """What is known of a tape; None when it holds nothing."""
+        try:
+            found = await self.store.list(prefix=name, limit=1)  # it sorts before what its name begins
+        except (TapeError, UnicodeError):  # a name that this store cannot have
+            return None
+        return found[0] if found and found[0].name == name else None
+
+    async def find(self, name: str) -> TapeRecord:
+        """The tape of a name, or of a session; a command ends here when there is none."""
+        record = await self.record(name) or await self.record(tape_name(name))
+        if record is None:
+            await self._refuse(name)
+        return record
+
+    async def _refuse(self, name: str) -> NoReturn:
+        known = [record.name for record in await self.store.list()]
+        hint = did_you_mean(name, known) if known else ": no tape holds anything yet"
+        fail(f"expected the name of a tape or of a session, got {name!r}{shown_name(hint)}", EXIT_USAGE)
+
+    async def sidecars(self, main: str) -> list[TapeRecord]:
+        """The tapes that go with a tape, archives left out."""
+        start = main + SIDECAR_SEPARATOR
+        found = await self.store.list(prefix=start)
+        return [record for record in found if ARCHIVE_SEPARATOR not in record.name[len(start) :]]
+
+    async def page(
+        self, prefix: str, after: str | None, limit: int | None, *, with_sidecars: bool
+    ) -> tuple[list[TapeRecord], bool]:
+        """The next tapes by name, and whether more follow.
+
+        Args:
+            prefix: Only tapes whose name begins so.
+            after: Only tapes whose name sorts after this one.
+            limit: At most so many; None for all.
+            with_sidecars: Whether the tapes of sidecars are among them. One whose main tape holds nothing always is.
+        """
+        found: list[TapeRecord] = []
+        wanted = None if limit is None else limit + 1
+        while True:
+            records = await self.store.list(prefix=prefix, after=after, limit=None if wanted is None else _PAGE)
+            for record in records:
+                if with_sidecars or not await self._goes_with_another(record.name):
+                    found.append(record)
+                if limit is not None and len(found) > limit:
+                    return found[:limit], True
+            if wanted is None or len(records) < _PAGE:
+                return found, False
+            after = records[-1].name
+
+    async def _goes_with_another(self, name: str) -> bool:
+        parts = split_sidecar_name(name)
+        if parts is None or ARCHIVE_SEPARATOR in parts[1]:
+            return False
+        return await self.record(parts[0]) is not None
+
+
+async def with_store(framework: BubFramework, work: Callable[[OpenStore], Awaitable[T]]) -> T:
+    """Open the store that the plugins provide, do some work on it, and close it. Nothing else is started.
+
+    Args:
+        framework: Whose plugins are asked.
+        work: What to do.
+
+    Raises:
+        ConfigError: There is no store that holds anything.
+        HookTypeError: A plugin gave something that is no store.
+    """
+    hook = framework.hooks.provide_tape_store
+    found = NamedCalls(framework.hooks).first(hook)()
+    if found is None:
+        raise ConfigError("cannot look at tapes: no plugin provides a tape store. Install one that does.")
+    plugin, value = found
+    async with AsyncExitStack() as stack:
+        if is_generator(value):
+            value = await stack.enter_async_context(EnteredGenerator(hook.spec.name, plugin, value))
+        if not _is_store(value):
+            raise HookTypeError(hook.spec.name, plugin, "a tape store", value)
+        if type(value) is MemoryTapeStore:
+            raise ConfigError(
+                "cannot look at tapes: they are kept in memory, and end with their program. "
+                "Set BUB_TAPE_STORE to sqlite or jsonl instead."
+            )
+        return await work(OpenStore(plugin, value))
+
+
+def _is_store(value: object) -> TypeIs[TapeStore | AsyncTapeStore]:
+    return all(callable(getattr(type(value), name, None)) for name in _MEMBERS)
