@@ -1,0 +1,190 @@
+"""What passes between the web and the gateway while the channel runs; it knows nothing of HTTP."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from contextvars import ContextVar, Token
+from types import TracebackType
+from typing import Final, NamedTuple, get_args
+
+import anyio
+from typing_extensions import override
+
+from bub.application import ApplicationBus, MessageChanged, WorkChanged
+from bub.builtin.web_errors import RequestError
+from bub.builtin.web_events import MessageMoved, MessageReceived, Replied, TurnEnded, TurnStarted
+from bub.builtin.web_feeds import Feeds
+from bub.builtin.web_ledger import Ledger, MessageRecord
+from bub.builtin.web_reading import PostedMessage
+from bub.builtin.web_settings import WebSettings
+from bub.channels.admission import AdmitAction
+from bub.channels.channel import MessageHandler
+from bub.envelope import Envelope
+from bub.streaming import AsyncStreamEvents, StreamEvent
+
+logger: Final = logging.getLogger("bub.web")
+
+CHANNEL: Final = "web"
+"""What envelopes call the channel."""
+
+MESSAGE_ID: Final = "message_id"
+"""The fact of an envelope's context by which the channel knows its messages again."""
+
+ACTION: Final = "action"
+"""The fact of an envelope's context that says what its sender wants to become of it."""
+
+_ACTIONS: Final[tuple[AdmitAction, ...]] = get_args(AdmitAction)
+_CANCELLED: Final = "its turn was cancelled"
+
+
+class Accepted(NamedTuple):
+    """A message that was handed to the gateway.
+
+    Attributes:
+        record: Where it stands.
+        last_event_id: The latest event of the session before it.
+    """
+
+    record: MessageRecord
+    last_event_id: str
+
+
+class Exchange:
+    """Brings messages to the gateway, and what becomes of them to the readers of their sessions.
+
+    Args:
+        handle: Takes the messages.
+        settings: How much is kept, and how long is waited.
+    """
+
+    def __init__(self, handle: MessageHandler, settings: WebSettings) -> None:
+        self.settings: Final = settings
+        self.feeds: Final = Feeds(settings)
+        self.ledger: Final = Ledger(settings.max_messages, self._tell)
+        self._handle: Final = handle
+
+    def follow(self, events: ApplicationBus) -> None:
+        """Learn from the application's events what becomes of messages."""
+        events.on(MessageChanged, self.ledger.changed)
+        events.on(WorkChanged, self.ledger.worked)
+
+    def unfollow(self, events: ApplicationBus) -> None:
+        """Undo `follow`."""
+        events.off(MessageChanged, self.ledger.changed)
+        events.off(WorkChanged, self.ledger.worked)
+
+    def _tell(self, record: MessageRecord) -> None:
+        self.feeds.publish(record.session_id, MessageMoved(record.status, record.reason), record.message_id)
+
+    # ----------------------------------------------------------------------------------------------------- in
+
+    async def accept(self, session_id: str, posted: PostedMessage) -> Accepted:
+        """Hand a message to the gateway; while too many wait there, this waits too.
+
+        Raises:
+            RequestError: It was not accepted in time, or not at all.
+        """
+        last_event_id = self.feeds.open(session_id).last_id
+        record = self.ledger.add(session_id, posted.content, posted.sender)
+        message_id = record.message_id
+        received = MessageReceived(posted.content, posted.sender, len(posted.media))
+        self.feeds.publish(session_id, received, message_id)
+        try:
+            with anyio.move_on_after(self.settings.accept_timeout) as waiting:
+                await self._handle(self._envelope(session_id, posted, message_id))
+        except Exception as error:
+            logger.exception("web.not_accepted %s: %s", session_id, error, extra={"session_id": session_id})
+            self.ledger.move(message_id, "dropped", f"it could not be handed on: {error}", over=True)
+            raise RequestError(500, "not_accepted", f"cannot hand the message on: {error}") from error
+        except BaseException:
+            self.ledger.move(message_id, "dropped", "the channel has stopped")
+            raise
+        if waiting.cancelled_caught:
+            self.ledger.move(message_id, "dropped", "too many messages wait")
+            raise RequestError(
+                503, "busy", "cannot accept the message: too many wait. Send it again later.", {"Retry-After": "5"}
+            )
+        return Accepted(record, last_event_id)
+
+    def _envelope(self, session_id: str, posted: PostedMessage, message_id: str) -> Envelope:
+        return Envelope(
+            content=posted.content,
+            session_id=session_id,
+            channel=CHANNEL,
+            chat_id=session_id,
+            sender_id=posted.sender,
+            context={MESSAGE_ID: message_id, ACTION: posted.action},
+            media=posted.items(),
+            is_active=True,
+            lifespan=WebTurn(self, session_id, message_id),
+        )
+
+    def wanted_action(self, session_id: str, message: Envelope) -> AdmitAction | None:
+        """What the sender of a message wants to become of it, where the gateway has found a session for it."""
+        record = self.ledger.get(str(message.context.get(MESSAGE_ID)))
+        if record is not None:
+            self.ledger.resolved(record.message_id, session_id)
+        wanted: object = message.context.get(ACTION)
+        return next((action for action in _ACTIONS if action == wanted), None)
+
+    # ---------------------------------------------------------------------------------------------------- out
+
+    async def shown(self, message: Envelope, stream: AsyncStreamEvents) -> AsyncIterator[StreamEvent]:
+        """Every event of an answer; the readers of the session get it, too."""
+        session = message.chat_id or ""
+        known = message.context.get(MESSAGE_ID)
+        message_id = known if isinstance(known, str) else None
+        async for event in stream:
+            self.feeds.publish(session, event, message_id)
+            yield event
+
+    def replied(self, message: Envelope) -> None:
+        """Tell a whole message of the agent."""
+        turn = _current_turn.get()
+        session = message.chat_id or ""
+        message_id = turn.message_id if turn is not None and turn.session_id == session else None
+        self.feeds.publish(session, Replied(message.content, message.kind, message.media), message_id)
+
+
+class WebTurn(AbstractAsyncContextManager["WebTurn", None]):
+    """The lifespan of a message: tells that its turn has begun, and how it has ended.
+
+    Args:
+        exchange: Whom to tell.
+        session_id: The session.
+        message_id: The message.
+    """
+
+    def __init__(self, exchange: Exchange, session_id: str, message_id: str) -> None:
+        self.session_id: Final = session_id
+        self.message_id: Final = message_id
+        self._exchange: Final = exchange
+        self._token: Token[WebTurn | None] | None = None
+
+    @override
+    async def __aenter__(self) -> WebTurn:
+        self._token = _current_turn.set(self)
+        self._exchange.feeds.publish(self.session_id, TurnStarted(), self.message_id)
+        return self
+
+    @override
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._token is not None:
+            _current_turn.reset(self._token)
+        ended = TurnEnded("completed")
+        if isinstance(error, Exception):
+            ended = TurnEnded("failed", f"{type(error).__name__}: {error}")
+        elif error is not None:
+            ended = TurnEnded("cancelled")
+        self._exchange.feeds.publish(self.session_id, ended, self.message_id)
+        if ended.outcome == "cancelled":
+            self._exchange.ledger.move(self.message_id, "dropped", _CANCELLED)
+        else:
+            self._exchange.ledger.move(self.message_id, "processed", over=True)
+
+
+_current_turn: Final[ContextVar[WebTurn | None]] = ContextVar("bub.web.current_turn", default=None)

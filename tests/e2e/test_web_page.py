@@ -1,0 +1,265 @@
+"""The chat page of the web channel in Chromium, over a real gateway."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, AsyncIterator
+
+import anyio
+import pytest
+from playwright.async_api import Browser, Page, async_playwright, expect
+
+from bub.builtin.memory_inbox import MemorySteeringInbox
+from bub.builtin.web_channel import WebChannel
+from bub.builtin.web_settings import WebSettings
+from bub.channels.channel import Channel, MessageHandler
+from bub.channels.steering import SteeringInbox
+from bub.framework.framework import BubFramework
+from bub.gateway.limits import GatewayLimits
+from bub.gateway.manager import ChannelManager
+from bub.hooks.markers import hookimpl
+from bub.prompt import LegacyPrompt
+from bub.streaming import StreamEvent, StreamFailed, TextDelta, ToolCallRequested, ToolReturned
+
+pytestmark = pytest.mark.anyio
+
+TOKEN = "the-right-token"
+MARKUP = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>&amp;"
+WEATHER = "It is sunny in Paris: 24 degrees, a light wind from the west, and no rain before the evening."
+
+
+class Plugin:
+    """The channel, and a model that does what it is told.
+
+    Attributes:
+        go_on: Lets a story go on.
+    """
+
+    def __init__(self, framework: BubFramework, settings: WebSettings) -> None:
+        self.go_on = anyio.Event()
+        self._framework = framework
+        self._settings = settings
+        self.channel: WebChannel | None = None
+
+    @hookimpl.provide_channels
+    def provide_channels(self, message_handler: MessageHandler) -> list[Channel]:
+        self.channel = WebChannel(message_handler, self._settings, events=self._framework.events)
+        return [self.channel]
+
+    @hookimpl.provide_steering_inbox
+    def provide_steering_inbox(self) -> SteeringInbox:
+        return MemorySteeringInbox()
+
+    @hookimpl.run_model_stream
+    async def run_model_stream(self, prompt: LegacyPrompt) -> AsyncIterator[StreamEvent]:
+        match prompt:
+            case "weather":
+                yield TextDelta("Let me look.")
+                yield ToolCallRequested("c1", "weather", {"city": "Paris", "days": [1, 2]})
+                yield ToolReturned("c1", "weather", {"sky": "clear", "degrees": 24})
+                yield ToolCallRequested("c2", "weather", {"city": "Atlantis"})
+                yield ToolReturned("c2", "weather", "no such city", is_error=True)
+                for word in WEATHER.split(" "):
+                    yield TextDelta(word + " ")
+            case "story":
+                yield TextDelta("Once upon")
+                await self.go_on.wait()
+                yield TextDelta(" a time")
+            case "breaks":
+                yield TextDelta("The beginning")
+                yield StreamFailed("model", MARKUP)
+            case "fail":
+                raise LookupError(MARKUP)
+            case _:
+                yield TextDelta(str(prompt))
+
+
+class Site(Plugin):
+    """A plugin whose gateway runs."""
+
+    @property
+    def address(self) -> str:
+        assert self.channel is not None
+        assert self.channel.address is not None
+        return self.channel.address
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """Uvicorn and Playwright run on asyncio alone."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def browser() -> AsyncGenerator[Browser, None]:
+    async with async_playwright() as playwright:
+        found = await playwright.chromium.launch(
+            executable_path=os.environ["BUB_CHROMIUM"], args=["--no-sandbox", "--no-proxy-server"]
+        )
+        yield found
+        await found.close()
+
+
+async def opened(browser: Browser, address: str, **options: object) -> Page:
+    """The page, which fails its test when its script or its policy reports an error."""
+    page = await browser.new_page(**options)  # type: ignore[arg-type]  # as Playwright names them
+    page.on("pageerror", lambda error: pytest.fail(f"the page raised {error}"))
+    await page.goto(address)
+    return page
+
+
+async def say(page: Page, text: str) -> None:
+    await page.get_by_label("Message").fill(text)
+    await page.get_by_label("Message").press("Enter")
+
+
+@pytest.fixture
+async def site() -> AsyncGenerator[Site, None]:
+    async with running(WebSettings(port=0)) as found:
+        yield found
+
+
+def running(settings: WebSettings) -> _Running:
+    return _Running(settings)
+
+
+class _Running:
+    """A site for the time of a block; a class, because a fixture and a test enter it in tasks of their own."""
+
+    def __init__(self, settings: WebSettings) -> None:
+        framework = BubFramework()
+        self._site = Site(framework, settings)
+        framework.register(self._site, name="site")
+        self._running = framework.running()
+        self._manager = ChannelManager(framework, stream_output=True, limits=GatewayLimits(drain=0.2))
+
+    async def __aenter__(self) -> Site:
+        await self._running.__aenter__()
+        await self._manager.__aenter__()
+        return self._site
+
+    async def __aexit__(self, *raised: object) -> None:
+        await self._manager.__aexit__(None, None, None)
+        await self._running.__aexit__(None, None, None)
+
+
+async def test_an_answer_with_its_tool_calls_in_one_line_each(site: Site, browser: Browser) -> None:
+    page = await opened(browser, f"{site.address}/#weather", viewport={"width": 720, "height": 560})
+    await expect(page.get_by_role("status")).to_have_text("connected")
+    await say(page, "weather")
+    answer = page.get_by_role("article", name="Answer")
+    await expect(answer).to_have_attribute("aria-busy", "false")
+    lines = answer.locator("p")
+    await expect(lines).to_have_text(
+        [
+            "Let me look.",
+            '⚙ weather({"city":"Paris","days":[1,2]}) → {"sky":"clear","degrees":24}',
+            '⚙ weather({"city":"Atlantis"}) ✗ no such city',
+            WEATHER,
+        ]
+    )
+    tops = [(await tool.bounding_box() or {})["height"] for tool in await answer.locator(".tool").all()]
+    assert max(tops) < 30  # one line
+    await expect(page.get_by_role("article", name="You")).to_have_text("weather")
+    if (picture := os.environ.get("BUB_SCREENSHOT")) is not None:
+        await page.screenshot(path=picture)
+    await page.close()
+
+
+async def test_an_answer_is_shown_while_it_is_made_and_can_be_steered(site: Site, browser: Browser) -> None:
+    page = await opened(browser, f"{site.address}/#story")
+    await say(page, "story")
+    answer = page.get_by_role("article", name="Answer")
+    await expect(answer).to_have_text("Once upon")
+    await expect(answer).to_have_attribute("aria-busy", "true")
+    await say(page, "make it short")
+    await expect(page.get_by_role("article", name="You")).to_have_count(2)
+    site.go_on.set()
+    await expect(answer.first).to_have_text("Once upon a time")
+    await expect(page.get_by_text("Your message waits for an answer of its own.")).to_be_visible()
+    await expect(answer.last).to_have_text("make it short")  # no turn has taken it
+    await page.reload()
+    await expect(answer.last).to_have_text("make it short")
+    await expect(page.get_by_role("article")).to_have_count(4)
+    await page.close()
+
+
+async def test_nothing_that_comes_from_outside_becomes_markup(site: Site, browser: Browser) -> None:
+    page = await opened(browser, f"{site.address}/#safe")
+    await say(page, MARKUP)
+    await expect(page.get_by_role("article", name="You")).to_have_text(MARKUP)
+    await expect(page.get_by_role("article", name="Answer")).to_have_text(MARKUP)
+    await say(page, "breaks")
+    await expect(page.get_by_text("The answer cannot be completed:")).to_contain_text(MARKUP)
+    await say(page, "fail")
+    await expect(page.get_by_text("The turn failed: LookupError:")).to_contain_text(MARKUP)
+    await page.get_by_label("Session").fill(MARKUP)
+    await page.get_by_role("button", name="Open").click()
+    await expect(page.get_by_role("article")).to_have_count(0)
+    await say(page, "still here")
+    await expect(page.get_by_role("article", name="Answer")).to_have_text("still here")
+    assert await page.locator("#log img, #log script").count() == 0
+    assert await page.title() == f"{MARKUP} \N{EN DASH} bub"
+    await page.close()
+
+
+async def test_the_page_asks_for_the_token(browser: Browser) -> None:
+    async with running(WebSettings(port=0, token=TOKEN)) as site:
+        page = await opened(browser, site.address)
+        dialog = page.get_by_role("dialog", name="Token")
+        for token in ("wrong", TOKEN):
+            await expect(dialog).to_be_visible()
+            await dialog.get_by_label("Token").fill(token)
+            await dialog.get_by_role("button", name="Connect").click()
+        await expect(page.get_by_role("status")).to_have_text("connected")
+        await say(page, "hello")
+        await expect(page.get_by_role("article", name="Answer")).to_have_text("hello")
+        assert TOKEN not in page.url
+        await page.close()
+
+
+async def test_a_lost_connection_is_taken_up_again(browser: Browser) -> None:
+    async with running(WebSettings(port=0)) as site:
+        port = int(site.address.rpartition(":")[2])
+        page = await opened(browser, f"{site.address}/#lost")
+        await say(page, "one")
+        await expect(page.get_by_role("article", name="Answer")).to_have_text("one")
+    await expect(page.get_by_role("status")).to_have_text("connecting again")
+    await say(page, "unheard")
+    await expect(page.get_by_role("alert")).to_contain_text("The message was not sent")
+    await expect(page.get_by_label("Message")).to_have_value("unheard")
+    async with running(WebSettings(port=port)):
+        await expect(page.get_by_role("status")).to_have_text("connected", timeout=20_000)
+        await expect(page.get_by_text("Earlier events are not kept any more.")).to_be_visible()
+        await page.get_by_label("Message").press("Enter")
+        await expect(page.get_by_role("article", name="Answer").last).to_have_text("unheard")
+    await page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_the_page_is_readable_in_both_schemes(site: Site, browser: Browser, scheme: str) -> None:
+    """Every text has the contrast of 4.5 to 1 that WCAG asks for, and every field a name."""
+    page = await opened(browser, site.address, color_scheme=scheme)
+    ratios: dict[str, float] = await page.evaluate(CONTRAST)
+    assert len(ratios) == 8
+    assert min(ratios.values()) >= 4.5, ratios
+    for field in await page.locator("input, textarea, button").all():
+        assert await field.evaluate("field => (field.labels?.[0]?.textContent || field.textContent).trim()")
+    await page.close()
+
+
+CONTRAST = """() => {
+  const style = getComputedStyle(document.documentElement);
+  const light = (name) => {
+    const hex = style.getPropertyValue(`--${name}`).trim();
+    const parts = [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16) / 255);
+    const [r, g, b] = parts.map((one) => (one <= 0.03928 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const pairs = [["ink", "ground"], ["ink", "raised"], ["ink", "own"], ["quiet", "ground"], ["quiet", "raised"],
+                 ["on-accent", "accent"], ["bad", "ground"], ["bad", "raised"]];
+  return Object.fromEntries(pairs.map(([front, back]) => {
+    const [high, low] = [light(front), light(back)].sort((a, b) => b - a);
+    return [`${front} on ${back}`, (high + 0.05) / (low + 0.05)];
+  }));
+}"""
