@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
 
 from bub.builtin.sqlite_queries import TapeRow, find_tape
 from bub.builtin.sqlite_rows import Rows, insert
@@ -12,15 +12,9 @@ from bub.builtin.sqlite_schema import ID_BITS
 from bub.errors import TapeError
 from bub.tape.selection import changed_meanwhile, unexpected_last_id
 
-_UPDATE = """
-    UPDATE tapes SET
-        last_id = last_id + ?1,
-        last_date = ?2,
-        anchor_id = CASE WHEN ?3 IS NULL THEN anchor_id ELSE last_id + ?3 END,
-        anchor = coalesce(?4, anchor)
-    WHERE name = ?5 RETURNING number, last_id
-"""
-_INSERT = "INSERT INTO tapes (last_id, last_date, anchor_id, anchor, name) VALUES (?1, ?2, coalesce(?3, 0), ?4, ?5)"
+_UPDATE: Final = "UPDATE tapes SET last_id = ?, last_date = ? WHERE number = ?"
+_UPDATE_ANCHOR: Final = "UPDATE tapes SET anchor_id = ?, anchor = ? WHERE number = ?"
+_INSERT: Final = "INSERT INTO tapes (last_id, last_date, name) VALUES (0, '', ?)"
 
 Version: TypeAlias = tuple[int, int] | None
 """What a tape has as long as nobody changes it: its number and its newest id."""
@@ -48,33 +42,46 @@ class Moved(NamedTuple):
 
 Change: TypeAlias = Appended | Removed | Moved
 
+_SMALL: Final = 32_768  # bytes
+_MOVE_SIZE: Final = 1000  # as much as it costs
 
-def check_last_id(connection: sqlite3.Connection, tape: str, expected: int) -> None:
-    """Compare the newest id of a tape.
+
+def is_small(changes: Iterable[Change]) -> bool:
+    """Whether changes are made in some 100 microseconds."""
+    size = 0
+    for change in changes:
+        match change:
+            case Appended(_, rows):
+                size += rows.size
+            case Removed():  # how many entries that are is not known here
+                return False
+            case Moved():
+                size += _MOVE_SIZE
+    return size <= _SMALL
+
+
+def append(connection: sqlite3.Connection, tape: str, made: Rows | None, *, expected_last_id: int | None = None) -> int:
+    """The id of the first of the rows that are added to the end of a tape.
 
     Raises:
-        TapeConflictError: It is another.
+        TapeConflictError: The newest id is another than the one that is expected.
+        TapeError: The tape is full.
     """
     found = find_tape(connection, tape)
-    last = 0 if found is None else found.last_id
-    if expected != last:
-        raise unexpected_last_id(tape, expected, last)
-
-
-def append(connection: sqlite3.Connection, tape: str, made: Rows) -> int:
-    """The id of the first of the rows that are added to the end of a tape."""
-    count = len(made.rows)
-    facts = count, made.last_date, made.anchor_place, made.anchor, tape
-    row = connection.execute(_UPDATE, facts).fetchone()
-    if row is None:
-        number, last = connection.execute(_INSERT, facts).lastrowid or 0, count
-    else:
-        number, last = row
-    first = last - count + 1
+    if expected_last_id is not None and expected_last_id != (last := 0 if found is None else found.last_id):
+        raise unexpected_last_id(tape, expected_last_id, last)
+    if made is None:
+        return 1
+    if found is None:
+        found = TapeRow(connection.execute(_INSERT, (tape,)).lastrowid or 0, 0, 0, 0)
+    last = found.last_id + len(made.rows)
     if last >> ID_BITS:
         raise TapeError(f"cannot append to tape {tape!r}: it is full. Archive it instead.")
-    insert(connection, number << ID_BITS | first, made)
-    return int(first)
+    connection.execute(_UPDATE, (last, made.last_date, found.number))
+    if made.anchor_place is not None:
+        connection.execute(_UPDATE_ANCHOR, (found.last_id + made.anchor_place, made.anchor, found.number))
+    insert(connection, found.key(found.last_id + 1), made)
+    return found.last_id + 1
 
 
 def remove(connection: sqlite3.Connection, tape: str) -> None:

@@ -34,6 +34,11 @@ def store_error(error: sqlite3.Error | OSError, path: Path, verb: str) -> TapeEr
     return TapeError(f"cannot {verb} {path}: {reason} ({error})" if reason else f"cannot {verb} {path}: {error}")
 
 
+def store_closed(path: Path) -> TapeError:
+    """The error of using a store that was closed."""
+    return TapeError(f"cannot use the store of {path}: it was closed. Make another store instead.")
+
+
 def is_busy(error: sqlite3.Error) -> bool:
     """Whether another connection holds the lock."""
     return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)

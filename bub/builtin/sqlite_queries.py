@@ -19,6 +19,10 @@ _logger = logging.getLogger(__name__)
 
 _PIECES: Final = (32, 512)  # rows: who wants the newest entry only should not wait for more
 _PIECE_SIZE: Final = 1_000_000  # bytes, after which a piece is enough however few its rows are
+_STARTS: Final = """
+    SELECT key AS start, key + span - 1 AS stop FROM entries
+    WHERE run = ? AND span IS NOT NULL AND key > ? AND key <= ?
+"""
 _FREQUENT: Final = frozenset({MESSAGE, TOOL_CALL, TOOL_RESULT, EVENT})
 
 
@@ -69,7 +73,7 @@ class Reading:
     """
 
     def __init__(self, query: TapeQuery) -> None:
-        self.done = False
+        self.done: bool = False
         self._query: Final = query
         self._exact: Final = query.text is None and query.dates is None  # the database finds no others
         self._offset = query.offset
@@ -162,11 +166,17 @@ def _some(connection: sqlite3.Connection, sql: str, values: Sequence[object]) ->
 
 def _select(query: TapeQuery, span: _Span) -> tuple[str, list[object]]:
     """The rows of a span that pass the filters, and perhaps more by their dates and their text."""
-    values: list[object] = [span.low, span.high]
-    where = ["key > ?", "key <= ?"]
+    values: list[object] = []
+    source, where = "entries", ["key > ?", "key <= ?"]
+    order = "DESC" if query.newest_first else "ASC"
+    by = f"key {order}"
     if query.run_id is not None:
-        where.append("run = ?")
-        values.append(column(query.run_id))
+        run, tape = column(query.run_id), span.high >> ID_BITS << ID_BITS
+        source, by = f"({_STARTS}) CROSS JOIN entries", f"start {order}, {by}"
+        where = ["key > max(?, start - 1)", "key <= min(?, stop)", "run = ?"]  # only the first two bounds are used
+        values += [run, tape, span.high, span.low, span.high, run]
+    else:
+        values += [span.low, span.high]
     if query.kinds:
         where.append(f"kind IN ({','.join('?' * len(query.kinds))})")
         values += map(column, query.kinds)
@@ -178,8 +188,7 @@ def _select(query: TapeQuery, span: _Span) -> tuple[str, list[object]]:
     if span.match is not None:
         where.append("key IN (SELECT rowid FROM search WHERE search MATCH ? AND rowid > ? AND rowid <= ?)")
         values += [span.match, span.low, span.high]
-    order = "DESC" if query.newest_first else "ASC"
-    return f"SELECT {COLUMNS} FROM entries WHERE {' AND '.join(where)} ORDER BY key {order}", values
+    return f"SELECT {COLUMNS} FROM {source} WHERE {' AND '.join(where)} ORDER BY {by}", values
 
 
 # ------------------------------------------------------------------------------------------------------------ anchors

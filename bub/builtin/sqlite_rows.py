@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
+from functools import cache
 from hashlib import sha256
+from itertools import count, groupby, islice
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -24,7 +26,12 @@ COLUMNS: Final = "key, kind, date, blobs, CAST(meta AS BLOB), CAST(payload AS BL
 ID_MASK: Final = (1 << ID_BITS) - 1
 
 _ROWS: Final = 64  # of one INSERT: a statement takes the lock of the interpreter once, however many rows it has
-_Row: TypeAlias = tuple[str | bytes | None, ...]
+_INSERTED: Final = ("key", "kind", "run", "date", "meta", "payload", "anchor", "blobs", "span")
+_Row: TypeAlias = tuple[str | bytes | int | None, ...]
+_RUN: Final = 1  # its place in a row
+_NO_ROW: Final[_Row] = (None, b"")
+_PLAIN: Final = 5  # columns that a row has beside its key, when it has no others: they cost as much even when empty
+_ROW_SIZE: Final = 200  # bytes of the other columns, and what a row costs beside its bytes
 _Path: TypeAlias = list[str | int]
 
 
@@ -49,11 +56,12 @@ class Rows(NamedTuple):
     """Entries that are ready to be added to a tape.
 
     Attributes:
-        rows: Their columns, but the key.
+        rows: Their columns, but the key; a plain row has no others than the first.
         blobs: Their large values by hash.
         last_date: The date of the newest.
         anchor_place: The place of the newest anchor among them, from 1; None without one.
         anchor: Its name.
+        size: How many bytes they take, roughly.
     """
 
     rows: list[_Row]
@@ -61,6 +69,7 @@ class Rows(NamedTuple):
     last_date: str | bytes
     anchor_place: int | None
     anchor: str | bytes | None
+    size: int
 
 
 def encoded(tape: str, entries: Sequence[TapeEntry]) -> Rows:
@@ -72,21 +81,42 @@ def encoded(tape: str, entries: Sequence[TapeEntry]) -> Rows:
     rows: list[_Row] = []
     blobs: dict[bytes, bytes] = {}
     newest: tuple[int | None, str | bytes | None] = (None, None)
+    size = 0
+    meta, named = "", None  # of the entry before: its meta, and the run that it names when it says nothing else
+    date: str | bytes = ""
     for place, entry in enumerate(entries, 1):
         if type(entry) is not TapeEntry:
             (entry,) = kept_entries(tape, [entry], 1)
+        run, refs = column(entry.run_id), None
         try:
-            payload, meta, refs = encode_value(entry.payload), encode_value(entry.meta), None
+            payload = encode_value(entry.payload)
+            alone = len(entry.meta) == 1 and type(run) is str
+            if not alone or run != named:
+                meta, named = encode_value(entry.meta), run if alone else None
             if len(payload) >= BLOB_SIZE:
                 payload, refs = _set_aside(entry.payload, payload, blobs)
         except TapeError:
             kept_entries(tape, [entry], 1)  # says where in the entry
             raise
-        anchor = column(entry.anchor_name)
+        size += len(payload) + len(meta) + _ROW_SIZE
+        anchor, date = column(entry.anchor_name), column(entry.date) or ""
+        row: _Row = (column(entry.kind), run, date, meta, payload)
         if anchor is not None:
             newest = place, anchor
-        rows.append((column(entry.kind), column(entry.run_id), anchor, column(entry.date), refs, meta, payload))
-    return Rows(rows, blobs, rows[-1][3] or "", *newest)
+        rows.append(row if anchor is None and refs is None else (*row, anchor, refs, None))
+    _add_spans(rows)
+    return Rows(rows, blobs, date, *newest, size + sum(map(len, blobs.values())))
+
+
+def _add_spans(rows: list[_Row]) -> None:
+    """Note in the first of the rows of one run that stand side by side how many they are."""
+    first, run = 0, rows[0][_RUN]
+    for place, row in enumerate((*rows, _NO_ROW)):
+        if row[_RUN] != run:
+            if run is not None:
+                start = rows[first]
+                rows[first] = (*start[:_PLAIN], *(start[_PLAIN:-1] or (None, None)), place - first)
+            first, run = place, row[_RUN]
 
 
 def column(text: str | None) -> str | bytes | None:
@@ -107,16 +137,22 @@ def text_of(column: str | bytes) -> str:
 
 def insert(connection: sqlite3.Connection, first: int, made: Rows) -> None:
     """Add rows under the keys from the first on."""
-    rows = made.rows
-    for start in range(0, len(rows), _ROWS):
-        some = rows[start : start + _ROWS]
-        values: list[object] = []
-        for key, row in enumerate(some, first + start):
-            values.append(key)
-            values += row
-        connection.execute(f"INSERT INTO entries VALUES {','.join(['(?,?,?,?,?,?,?,?)'] * len(some))}", values)
+    keys = count(first)
+    for width, alike in groupby(made.rows, len):
+        while some := list(islice(alike, _ROWS)):
+            values: list[object] = []
+            for row in some:
+                values.append(next(keys))
+                values += row
+            connection.execute(_insert(width + 1, len(some)), values)
     if made.blobs:
         connection.executemany("INSERT OR IGNORE INTO blobs VALUES (?, ?)", made.blobs.items())
+
+
+@cache
+def _insert(width: int, rows: int) -> str:
+    places = f"({','.join('?' * width)})"
+    return f"INSERT INTO entries ({', '.join(_INSERTED[:width])}) VALUES {','.join([places] * rows)}"
 
 
 def decoded(connection: sqlite3.Connection, row: Sequence[Any], *, searched: bool = False) -> TapeEntry:

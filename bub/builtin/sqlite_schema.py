@@ -76,7 +76,18 @@ def _add_search(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE TABLE gone (number INTEGER PRIMARY KEY)")
 
 
-MIGRATIONS: Final[Sequence[Callable[[sqlite3.Connection], None]]] = (_create_tables, _add_search)
+def _add_run_spans(connection: sqlite3.Connection) -> None:
+    """Version 3: of the entries of a run that were added together the first knows how far they go, and is indexed.
+
+    An index of all of them cost a quarter of an append: runs have random names, so it is written in many places.
+    """
+    connection.execute("ALTER TABLE entries ADD COLUMN span INTEGER")
+    connection.execute("UPDATE entries SET span = 1 WHERE run IS NOT NULL")
+    connection.execute("DROP INDEX entries_by_run")
+    connection.execute("CREATE INDEX entries_by_run ON entries (run) WHERE span IS NOT NULL")
+
+
+MIGRATIONS: Final[Sequence[Callable[[sqlite3.Connection], None]]] = (_create_tables, _add_search, _add_run_spans)
 """What brings a file from each version to the next, from an empty file on; a new version adds one at the end."""
 
 VERSION: Final = len(MIGRATIONS)
@@ -106,6 +117,25 @@ def open_database(path: Path, *, patience: float, full: bool = False) -> sqlite3
     except sqlite3.Error as error:
         connection.close()
         raise store_error(error, path, "open") from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def connect_beside(path: Path) -> sqlite3.Connection:
+    """Another connection to a file that `open_database` has opened, which waits for nothing.
+
+    One thread after the other may use it.
+
+    Raises:
+        sqlite3.Error: The file cannot be opened.
+    """
+    uri = f"{path.absolute().as_uri()}?mode=rw"
+    connection = sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA wal_autocheckpoint = 0")  # it waits for the disk
     except BaseException:
         connection.close()
         raise

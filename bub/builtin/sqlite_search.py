@@ -58,7 +58,7 @@ class Search:
     """
 
     def __init__(self, text: str, tape: str | None, limit: int) -> None:
-        self.done = limit == 0
+        self.done: bool = limit == 0
         self._text: Final = text
         self._tape: Final = tape
         self._left = limit

@@ -13,13 +13,15 @@ from types import TracebackType
 from typing import Final, Literal, Self, TypeAlias, TypeVar
 
 from bub.builtin import sqlite_changes, sqlite_search, sqlite_upkeep
-from bub.builtin.sqlite_changes import Version, make_all, version_of
+from bub.builtin.sqlite_changes import Appended, Version, is_small, make_all, version_of
+from bub.builtin.sqlite_errors import store_closed
 from bub.builtin.sqlite_queries import Reading, find_tape, records
 from bub.builtin.sqlite_rows import encoded
 from bub.builtin.sqlite_schema import open_database
 from bub.builtin.sqlite_search import BEHIND, Search, SearchHit
-from bub.builtin.sqlite_threads import Job, ReadJobs, Workers, WriteJobs
+from bub.builtin.sqlite_threads import Job, ReadJobs, Workers
 from bub.builtin.sqlite_transaction import SQLiteTransaction
+from bub.builtin.sqlite_writer import Writer
 from bub.errors import TapeError
 from bub.tape.entry import TapeEntry
 from bub.tape.findings import StoreFinding
@@ -57,9 +59,10 @@ class SQLiteTapeStore:
         A call that is cancelled has done its whole work or none of it.
 
     Concurrency:
-        Calls may overlap, and event loops may follow each other. One thread writes: changes that wait at the same time
-        are committed together. Reading does not wait for it. Nothing is locked during a transaction: one that ends
-        after somebody else changed a tape that it changed too is a `TapeConflictError`.
+        Calls may overlap, and event loops may follow each other. A small change that comes alone is written at once, in
+        the thread of the event loop, without waiting for anything. All others are made by one thread, which commits
+        those together that wait at the same time. Reading does not wait for it. Nothing is locked during a transaction:
+        one that ends after somebody else changed a tape that it changed too is a `TapeConflictError`.
     """
 
     def __init__(
@@ -72,7 +75,7 @@ class SQLiteTapeStore:
         self._path: Final = Path(path)
         self._closed = False
         connect = partial(open_database, self._path, patience=patience, full=synchronous == "full")
-        self._writer: Final = Workers("bub-tapes-writer", 1, connect, WriteJobs(self._path, patience))
+        self._writer: Final = Writer(self._path, connect, patience=patience, at_once=synchronous == "normal")
         self._readers: Final = Workers("bub-tapes-reader", READERS, connect, ReadJobs(self._path), together=1)
 
     # ----------------------------------------------------------------------------------------------------- life
@@ -116,13 +119,8 @@ class SQLiteTapeStore:
         if not entries and expected_last_id is None:
             return ()
         rows = encoded(tape, entries) if entries else None
-
-        def work(connection: sqlite3.Connection) -> int:
-            if expected_last_id is not None:
-                sqlite_changes.check_last_id(connection, tape, expected_last_id)
-            return 1 if rows is None else sqlite_changes.append(connection, tape, rows)
-
-        first = await self._change(work)
+        work = partial(sqlite_changes.append, tape=tape, made=rows, expected_last_id=expected_last_id)
+        first = await self._change(work, small=rows is None or is_small([Appended(tape, rows)]))
         return range(first, first + len(entries))
 
     async def fetch(self, query: TapeQuery, /) -> AsyncIterator[TapeEntry]:
@@ -192,7 +190,8 @@ class SQLiteTapeStore:
         view = SQLiteTransaction(ForkedTapeStore(self), self._version)
         yield view
         if view.changes:
-            await self._change(lambda connection: make_all(connection, view.versions, view.changes))
+            work = partial(make_all, versions=view.versions, changes=view.changes)
+            await self._change(work, small=is_small(view.changes))
 
     # --------------------------------------------------------------------------------------------------- upkeep
 
@@ -227,19 +226,25 @@ class SQLiteTapeStore:
 
     async def _version(self, tape: str) -> Version:
         _check(tape)
-        return await self._read(lambda connection: version_of(find_tape(connection, tape)))
+        self._check_open()
+
+        def work(connection: sqlite3.Connection) -> Version:
+            return version_of(find_tape(connection, tape))
+
+        looked = await self._writer.look(work)
+        return await self._read(work) if looked is None else looked[0]
 
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         self._check_open()
         return await self._readers.do(Job(work, reads=True))
 
-    async def _change(self, work: Callable[[sqlite3.Connection], T], *, alone: bool = False) -> T:
+    async def _change(self, work: Callable[[sqlite3.Connection], T], *, alone: bool = False, small: bool = False) -> T:
         self._check_open()
-        return await self._writer.do(Job(work, alone=alone))
+        return await self._writer.do(work, alone=alone, small=small)
 
     def _check_open(self) -> None:
         if self._closed:
-            raise TapeError(f"cannot use the store of {self._path}: it was closed. Make another store instead.")
+            raise store_closed(self._path)
 
 
 def _nothing(connection: sqlite3.Connection) -> None:

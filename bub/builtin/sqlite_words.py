@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from bub.tape.selection import texts_in
 from bub.tape.shape import is_collection, is_mapping
 
 _LENGTH: Final = 3
@@ -17,7 +18,7 @@ _MOST: Final = 48  # as the words of a question may be a whole text
 
 def searched_text(value: object) -> str:
     """What of a payload is searched, letter case aside: all text in it, names of fields among them."""
-    text = "\n".join(_texts(value)).casefold()
+    text = "\n".join(texts_in(value)).casefold()
     return text if text.isascii() and "\0" not in text else _plain(text)
 
 
@@ -48,21 +49,6 @@ def snippet(value: object, text: str, width: int) -> str:
     start = max(0, min(start, len(whole) - width))
     shown = whole[start : start + width]
     return ("..." if start else "") + shown + ("..." if start + len(shown) < len(whole) else "")
-
-
-def _texts(value: object) -> Iterator[str]:
-    """As `bub.tape.selection` reads a payload, which looks at what was found again."""
-    if isinstance(value, str):
-        yield value
-    elif is_mapping(value):
-        for key, item in value.items():
-            yield str(key)
-            yield from _texts(item)
-    elif is_collection(value):
-        for item in value:
-            yield from _texts(item)
-    else:
-        yield str(value)
 
 
 def _values(value: object) -> Iterator[str]:

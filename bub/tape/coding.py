@@ -51,6 +51,8 @@ _WHOLE: Final = TAG + "json"
 _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final = msgspec.json.Decoder()
 _SHOWN: Final = 60
+_UNCOMMON: Final = (KeyError, RecursionError, UnicodeEncodeError)
+"""What is raised for a type that a copy is free of, for what JSON can only escape, and for what a copy tells about."""
 
 
 # ---------------------------------------------------------------------------------------------------------- encoding
@@ -69,7 +71,12 @@ def encode_value(value: Mapping[str, object]) -> str:
         >>> encode_value({"text": "a\nb", "raw": b"hello", "n": [1, 0.5]})
         '{"text":"a\\nb","raw":{"$bub:bytes":"aGVsbG8="},"n":[1,0.5]}'
     """
-    text = _text_of(_marked(value, "value"))
+    plain: Any = value
+    try:
+        text = _ENCODER.encode(_marked_dict(plain)).decode() if type(value) is dict else ""
+    except _UNCOMMON:
+        text = ""
+    text = text or _text_of(_marked(value, "value"))
     if _may_be_deep(text):
         kept_value(value, "value")
     return text
@@ -95,7 +102,7 @@ def encode_entry(entry: TapeEntry) -> str:
 
 def _may_be_deep(text: str) -> bool:
     """Whether a copy has to tell how deep the value is: the levels are not counted on the way, as few are deep."""
-    return text.count("{") + text.count("[") > MAX_DEPTH
+    return len(text) > 2 * MAX_DEPTH and text.count("{") + text.count("[") > MAX_DEPTH
 
 
 def _text_of(marked: object) -> str:
@@ -114,7 +121,7 @@ def _marked(value: Any, name: str) -> dict[str, Any]:
     try:
         if type(value) is dict:
             return _marked_dict(plain)
-    except (KeyError, RecursionError):  # a type that a copy is free of, or something that the copy tells about
+    except _UNCOMMON:
         pass
     return _marked_dict(kept_value(value, name))
 
@@ -122,27 +129,29 @@ def _marked(value: Any, name: str) -> dict[str, Any]:
 # Any, here and below: what a tape holds, and what JSON makes of it. One call for each level, as in `values`.
 
 
-def _marked_dict(value: dict[Any, Any]) -> dict[str, Any]:
-    made = value
+def _marked_dict(value: dict[Any, object]) -> dict[str, Any]:
+    made, key = value, ""
     for key, item in value.items():
         if type(key) is not str:
             raise KeyError(key)
-        if type(item) not in _PLAIN:
-            marked = _MARKS[type(item)](item)
+        kind = type(item)
+        if kind is not str and kind not in _PLAIN:
+            marked = _MARKS[kind](item)
             if marked is not item:
                 if made is value:
                     made = value.copy()
                 made[key] = marked
-    if len(value) == 1 and next(iter(value)).startswith(TAG):
+    if len(value) == 1 and key.startswith(TAG):
         return {TAG + "dict": made}
     return made
 
 
-def _marked_list(value: list[Any]) -> list[Any]:
+def _marked_list(value: list[object]) -> list[Any]:
     made = value
     for place, item in enumerate(value):
-        if type(item) not in _PLAIN:
-            marked = _MARKS[type(item)](item)
+        kind = type(item)
+        if kind is not str and kind not in _PLAIN:
+            marked = _MARKS[kind](item)
             if marked is not item:
                 if made is value:
                     made = value.copy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -30,6 +31,8 @@ from bub.tape.store import AsyncTapeStore, TapeQuery, TapeRecord
 
 MERGE_TRIES: Final = 100
 """How often a merge is tried while others change the same tapes."""
+
+_LONGEST_PAUSE: Final = 0.1  # seconds
 
 _Entries: TypeAlias = list[TapeEntry]  # inside the class, `list` is the method
 _Newest: TypeAlias = list[TapeEntry | None]
@@ -313,9 +316,9 @@ class ForkedTapeStore:
                 pending.forked.settle(pending, entry)
 
     async def _merged(self, changes: Sequence[tuple[str, Pending]]) -> _Newest:
-        for _ in range(1, MERGE_TRIES):
+        for number in range(1, MERGE_TRIES):
             try:
                 return await merge_all(self._below, changes)
-            except TapeConflictError:
-                await anyio.sleep(0.001)
+            except TapeConflictError:  # wait longer each time, and not as long as the other one
+                await anyio.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.001 * 2 ** min(number, 10))))
         return await merge_all(self._below, changes)

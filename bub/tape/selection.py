@@ -153,20 +153,20 @@ def _comparable(date: str) -> str:
 
 
 def _holds(entry: TapeEntry, words: Sequence[str]) -> bool:
-    text = "\n".join(_texts(entry.payload)).casefold()
+    text = "\n".join(texts_in(entry.payload)).casefold()
     return all(word in text for word in words)
 
 
-def _texts(value: object) -> Iterator[str]:
+def texts_in(value: object) -> Iterator[str]:
     """Every text in a value, names of fields among them, and other values as they are written."""
     if isinstance(value, str):
         yield value
     elif is_mapping(value):
         for key, item in value.items():
             yield str(key)
-            yield from _texts(item)
+            yield from texts_in(item)
     elif is_collection(value):
         for item in value:
-            yield from _texts(item)
+            yield from texts_in(item)
     else:
         yield str(value)

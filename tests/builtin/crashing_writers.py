@@ -10,7 +10,8 @@ import resource
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import takewhile
 from pathlib import Path
 from random import Random
 
@@ -80,18 +81,31 @@ def kill_one(child: int, pipe: int, after: int) -> int:
 
 
 def herd(folder: Path, writers: int, rounds: int, random: Random) -> None:
+    """Each round looks at what it added; all of it is looked at together in the end."""
     acknowledged: dict[str, int] = {}
+    last = 0, 0
     for round_ in range(rounds):
         started = {f"{round_}-{number}": start_writer(folder, f"{round_}-{number}") for number in range(writers)}
-        for name, (child, pipe) in started.items():
-            acknowledged[name] = kill_one(child, pipe, random.randrange(1, 25))
-        check_herd(folder, acknowledged)
+        new = {name: kill_one(child, pipe, random.randrange(1, 25)) for name, (child, pipe) in started.items()}
+        ids = JSONLTapeStore(folder).append("main", notes("next"))
+        main, side = newest(folder, "main", last[0]), newest(folder, "side", last[1])
+        equal((main[-1].id, main[-1].payload["text"]), (ids[-1], "next"), "the entry that was appended afterwards")
+        last = main[-1].id, side[-1].id if side else last[1]
+        check_herd(texts(main), texts(side), new)
+        acknowledged |= new
+    check_herd(read(folder, "main"), read(folder, "side"), acknowledged)
 
 
-def check_herd(folder: Path, acknowledged: dict[str, int]) -> None:
-    JSONLTapeStore(folder).append("main", notes("next"))
-    main, side = read(folder, "main"), read(folder, "side")
-    equal(main[-1], "next", "the entry that was appended afterwards")
+def newest(folder: Path, tape: str, after: int) -> list[TapeEntry]:
+    """The entries behind an id."""
+    query = TapeQuery(tape=tape, newest_first=True)
+    entries = [*takewhile(lambda entry: entry.id > after, JSONLTapeStore(folder).fetch(query))][::-1]
+    ids = [entry.id for entry in entries]
+    equal(ids, sorted(set(ids)), "the ids, unique and rising")
+    return entries
+
+
+def check_herd(main: Sequence[object], side: Sequence[object], acknowledged: dict[str, int]) -> None:
     found, beside = Counter(main), Counter(side)
     for name, count in acknowledged.items():
         for number in range(count + 1):

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -67,41 +68,59 @@ def killed(path: Path, names: list[str], chance: random.Random) -> list[str]:
         for writer in writers:
             writer.send_signal(signal.SIGKILL)
     for writer in writers:
-        rest, errors = writer.communicate(timeout=60)
+        assert writer.stdout is not None
+        assert writer.stderr is not None
+        with writer, writer.stdout, writer.stderr:  # `communicate` would lose what was read ahead
+            rest, errors = writer.stdout.read(), writer.stderr.read()
         assert (writer.returncode, errors) == (-signal.SIGKILL, "")
         said += rest.split("\n")[:-1]  # a line is written at once, but who knows
     return said
 
 
-async def check(path: Path, said: list[str], names: list[str]) -> None:
-    """All that was acknowledged is in the file once, every batch is whole, and the next append works."""
+async def check(path: Path, said: list[str], names: list[str], after: int = 0, *, whole: bool = True) -> int:
+    """All that was acknowledged is in the file once, every batch is whole, and the next append works.
+
+    Args:
+        path: The file.
+        said: What was acknowledged.
+        names: By whom.
+        after: Only what was added to the main tape behind this id is looked at.
+        whole: Look at every entry of the file besides.
+    """
     async with SQLiteTapeStore(path) as store:
-        assert await store.verify() == []
+        if whole:
+            assert await store.verify() == []
         found: list[str] = []
         for tape in ["main", *(f"own {name}" for name in names)]:
+            start = after if tape == "main" else 0
             ids: list[int] = []
-            async for entry in store.fetch(TapeQuery(tape=tape)):
+            batch: list[str] = []
+            async for entry in store.fetch(TapeQuery(tape=tape, newest_first=True)):
+                if entry.id <= start:
+                    break
                 ids.append(entry.id)
                 if not entry.payload["text"].startswith("x"):
-                    found.append(entry.payload["text"])
-            assert ids == list(range(1, len(ids) + 1))
-        found = [text for text in found if text != "next"]
+                    batch.append(entry.payload["text"])
+            assert ids[::-1] == list(range(start + 1, start + len(ids) + 1))
+            found += [text for text in reversed(batch) if text != "next"]
         assert all(found[place] == found[place // 3 * 3] for place in range(len(found)))
         assert set(Counter(found).values()) <= {3}
         assert set(said) <= set(found)
-        await store.append("main", notes("next"))
+        return list(await store.append("main", notes("next")))[-1]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
 @pytest.mark.parametrize(("writers", "rounds"), [(1, 10), (2, 5), (8, 2)])
 def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, writers: int, rounds: int) -> None:
-    path, said, names = tmp_path / "tapes.db", list[str](), list[str]()
+    path, said, names, last = tmp_path / "tapes.db", list[str](), list[str](), 0
     for turn in range(int(ROUNDS or rounds)):
         chance = random.Random(f"{writers} {turn}")
         new = [f"{turn}-{number}" for number in range(writers)]
+        acknowledged = killed(path, new, chance)
+        last = anyio.run(partial(check, path, acknowledged, new, last, whole=False))
         names += new
-        said += killed(path, new, chance)
-        anyio.run(check, path, said, names)
+        said += acknowledged
+    anyio.run(check, path, said, names)
     assert said
 
 
@@ -115,3 +134,66 @@ def test_eight_processes_write_to_one_tape(tmp_path: Path) -> None:
     ]
     assert [writer.wait(timeout=120) for writer in writers] == [0] * 8
     anyio.run(check, path, [f"{name}.{number}" for name in names for number in range(30)], names)
+
+
+READ_ONLY: Final = """
+import os, sys
+import anyio
+from bub.builtin.sqlite_store import SQLiteTapeStore
+from bub.errors import TapeError
+from bub.tape.store import TapeQuery
+from bub.testing.checking import notes
+
+async def main(path, readable):
+    store = SQLiteTapeStore(path)
+    for append in (store.append("main", notes("b")), store.append("other", notes("b", "c"))):
+        try:
+            await append
+        except TapeError as error:
+            print(error)
+        else:
+            raise AssertionError("expected a TapeError")
+    if readable:
+        assert [entry.payload["text"] async for entry in store.fetch(TapeQuery(tape="main"))] == ["a"] * 3
+    await store.aclose()
+
+anyio.run(anyio.sleep, 0)  # imports what another user may not be able to read
+if not os.geteuid():  # for root nothing is read-only
+    os.setuid(65534)
+anyio.run(main, sys.argv[1], sys.argv[2] == "readable")
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="rights are told otherwise")
+@pytest.mark.parametrize(
+    ("mode", "reason", "readable"),
+    [
+        (0o777, "it may only be read. Give the right to write to the file and its folder", "readable"),
+        (0o555, "Give ", "closed"),  # SQLite needs to write beside a file even to read it
+    ],
+)
+def test_what_is_read_only_is_a_clear_error_and_loses_nothing(
+    tmp_path: Path, mode: int, reason: str, readable: str
+) -> None:
+    """Also as root, who could write: the program becomes nobody."""
+    for parent in (tmp_path, *list(tmp_path.parents)[:2]):
+        parent.chmod(0o755)
+    folder = tmp_path / "tapes"
+    path = folder / "tapes.db"
+
+    async def write() -> None:
+        async with SQLiteTapeStore(path) as store:
+            await store.append("main", notes("a", "a", "a"))
+
+    anyio.run(write)
+    path.chmod(0o444)
+    folder.chmod(mode)
+    done = subprocess.run(
+        [sys.executable, "-c", READ_ONLY, str(path), readable], capture_output=True, text=True, timeout=60
+    )
+    folder.chmod(0o755)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 2
+    assert all(f"{path}: " in line and reason in line for line in done.stdout.splitlines())
+    path.chmod(0o644)
+    anyio.run(check, path, ["a"], list[str]())

@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from anyio.lowlevel import checkpoint
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bub.builtin import sqlite_schema, sqlite_store
+from bub.builtin import sqlite_changes, sqlite_queries, sqlite_rows, sqlite_schema, sqlite_store, sqlite_writer
 from bub.builtin.sqlite_rows import BLOB_SIZE
 from bub.builtin.sqlite_store import SQLiteTapeStore
 from bub.errors import TapeConflictError, TapeError
@@ -191,20 +191,106 @@ def test_a_store_that_is_not_closed_does_not_keep_the_program_alive(path: Path) 
 # ---------------------------------------------------------------------------------------------------------- together
 
 
+def commits(path: Path) -> int:
+    """How many transactions the log holds: the last page of each says how large the file is after it."""
+    data = Path(f"{path}-wal").read_bytes()
+    page = int.from_bytes(data[8:12], "big")
+    frames = [data[start : start + 24] for start in range(32, len(data), 24 + page)]
+    return sum(frame[4:8] != bytes(4) for frame in frames if frame[8:16] == data[16:24])
+
+
 async def test_appends_that_arrive_together_are_committed_together(path: Path) -> None:
     async with SQLiteTapeStore(path) as store:
-        holder = sqlite3.connect(path, isolation_level=None)
-        holder.execute("BEGIN IMMEDIATE")
-        before = holder.execute("PRAGMA data_version").fetchone()
+        await store.append("main", notes("first"))
+        before = commits(path)
+        for number in range(3):
+            await store.append("main", notes(str(number)))
+        assert commits(path) == before + 3
         async with anyio.create_task_group() as tasks:
             for number in range(50):
                 tasks.start_soon(store.append, f"tape {number}", notes("a"))
+        assert len(await store.list()) == 51
+        assert before + 3 < commits(path) <= before + 10  # the thread may be quick to take the first of them
+
+
+async def threads_of(path: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[list[str]]:
+    """The threads that a first change, a small one, a large one, a small one and two together were made in."""
+    seen: list[str] = []
+    insert = sqlite_rows.insert
+
+    def watched(*args: Any) -> None:
+        insert(*args)
+        seen.append(threading.current_thread().name)
+
+    monkeypatch.setattr(sqlite_changes, "insert", watched)
+    made: list[list[str]] = []
+    async with SQLiteTapeStore(path, **options) as store:
+        for batches_ in ([notes("a")], [notes("b")], [notes("c" * 40_000)], [notes("d")], [notes("e"), notes("f")]):
+            async with anyio.create_task_group() as tasks:
+                for batch in batches_:
+                    tasks.start_soon(store.append, "main", batch)
+            made.append([*seen])
+            seen.clear()
+        async with store.transaction() as view:
+            await view.append("main", notes("g"))
+            await view.append("other", notes("h"))
+    return [*made, seen]
+
+
+async def test_a_small_change_that_comes_alone_is_made_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, writer = threading.current_thread().name, "bub-tapes-writer"
+    made = await threads_of(path, monkeypatch)
+    assert made == [[here], [here], [writer], [here], [writer] * 2, [here] * 2]  # opening was the first change
+
+
+async def test_a_change_that_waits_for_the_disk_is_not_made_at_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await threads_of(path, monkeypatch, synchronous="full")
+    assert {name for names in made for name in names} == {"bub-tapes-writer"}
+
+
+async def test_a_small_change_that_meets_another_writer_waits_in_the_thread(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with SQLiteTapeStore(path) as store:
+        await store.append("main", notes("a"))
+        holder = sqlite3.connect(path, isolation_level=None)
+        holder.execute("BEGIN IMMEDIATE")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(store.append, "main", notes("b"))
             for _ in range(20):
                 await checkpoint()
+            assert texts(await fetched(store)) == ["a"]
             holder.execute("ROLLBACK")
-        assert len(await store.list()) == 50
-        assert holder.execute("PRAGMA data_version").fetchone() != before
         holder.close()
+        assert texts(await fetched(store)) == ["a", "b"]
+
+
+async def test_small_changes_do_not_let_the_log_grow(path: Path) -> None:
+    async with SQLiteTapeStore(path) as store:
+        for _ in range(1500):
+            await store.append("main", notes("x" * 2000))
+        assert Path(f"{path}-wal").stat().st_size < 8_000_000  # of 20 MB that were written to it
+
+
+async def test_a_store_that_is_closed_meanwhile_refuses_a_small_change(path: Path) -> None:
+    refused: list[str] = []
+
+    async def append(store: SQLiteTapeStore) -> None:
+        try:
+            await store.append("main", notes("b"))
+        except TapeError as error:
+            refused.append(str(error))
+
+    store = SQLiteTapeStore(path)
+    await store.append("main", notes("a"))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(append, store)
+        tasks.start_soon(store.aclose)
+    again = SQLiteTapeStore(path)
+    assert len(await fetched(again)) + len(refused) == 2
+    await again.aclose()
 
 
 async def test_one_of_many_that_fails_fails_alone(path: Path) -> None:
@@ -351,14 +437,17 @@ async def test_a_full_file_loses_nothing_and_goes_on_when_there_is_room(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[sqlite3.Connection] = []
-    open_database = sqlite_schema.open_database
 
-    def small(*args: Any, **options: Any) -> sqlite3.Connection:
-        opened.append(open_database(*args, **options))
-        opened[-1].execute("PRAGMA max_page_count = 40")
-        return opened[-1]
+    def limited(connect: Callable[..., sqlite3.Connection]) -> Callable[..., sqlite3.Connection]:
+        def small(*args: Any, **options: Any) -> sqlite3.Connection:
+            opened.append(connect(*args, **options))
+            opened[-1].execute("PRAGMA max_page_count = 40")
+            return opened[-1]
 
-    monkeypatch.setattr(sqlite_store, "open_database", small)
+        return small
+
+    monkeypatch.setattr(sqlite_store, "open_database", limited(sqlite_schema.open_database))
+    monkeypatch.setattr(sqlite_writer, "connect_beside", limited(sqlite_schema.connect_beside))
     done = 0
     async with SQLiteTapeStore(path) as store:
         with pytest.raises(TapeError, match=r"the disk is full\. Make room and do it again"):  # noqa: PT012
@@ -652,7 +741,7 @@ async def test_filters_use_their_index(
         def explain(connection: sqlite3.Connection) -> None:
             asked: list[str] = []
             connection.set_trace_callback(asked.append)
-            sqlite_store.Reading(query).next(connection)
+            sqlite_queries.Reading(query).next(connection)
             connection.set_trace_callback(None)
             said.extend(row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {asked[-1]}").fetchall())
 
