@@ -7,7 +7,7 @@ import json
 import msgspec
 import pytest
 
-from bub.application import ApplicationEvent, CommandChanged, PromptChanged, WorkChanged
+from bub.application import ApplicationBus, ApplicationEvent, CommandChanged, MessageChanged, PromptChanged, WorkChanged
 from bub.bus import EventBus
 from bub.messages import to_builtins
 
@@ -16,6 +16,7 @@ EVENTS = [
     CommandChanged(name="deploy", action="finished"),
     WorkChanged(session_id="s", running=1, pending=2, steering=3),
     PromptChanged(session_id="s", prompt="Sure?", status="timed_out"),
+    MessageChanged(session_id="s", channel="c", content="hi", status="dropped", reason="why"),
 ]
 
 
@@ -23,7 +24,7 @@ EVENTS = [
 def test_events_decode_back_by_their_name(event: ApplicationEvent) -> None:
     plain = json.loads(json.dumps(to_builtins(event)))
     assert plain["type"] == type(event).__name__
-    assert msgspec.convert(plain, CommandChanged | WorkChanged | PromptChanged) == event  # type: ignore[call-overload]
+    assert msgspec.convert(plain, CommandChanged | WorkChanged | PromptChanged | MessageChanged) == event
 
 
 @pytest.mark.anyio
@@ -40,3 +41,12 @@ def test_a_user_event_is_tagged_too() -> None:
         version: str
 
     assert to_builtins(Deployed(version="1")) == {"type": "Deployed", "version": "1"}
+
+
+def test_a_bus_knows_whether_anybody_watches() -> None:
+    bus, seen = ApplicationBus(), list[ApplicationEvent]()
+    assert not bus.is_watched
+    bus.on(WorkChanged, seen.append)
+    assert bus.is_watched
+    bus.off(WorkChanged, seen.append)
+    assert not bus.is_watched

@@ -8,6 +8,7 @@ from typing import Final, Protocol
 from typing_extensions import TypeIs
 
 from bub.envelope import Envelope
+from bub.foreign import missing_members
 from bub.turn import StateKey, TurnState
 
 
@@ -54,7 +55,7 @@ class DurableInbox(SteeringInbox, Protocol):
         ...
 
 
-_MEMBERS: Final = ("put", "take", "give_back", "count")
+INBOX_MEMBERS: Final = ("put", "take", "give_back", "count")
 
 
 def is_steering_inbox(value: object) -> TypeIs[SteeringInbox]:
@@ -62,7 +63,7 @@ def is_steering_inbox(value: object) -> TypeIs[SteeringInbox]:
 
     The members are looked up on its type, so an object that answers to any name does not count as one.
     """
-    return all(callable(getattr(type(value), name, None)) for name in _MEMBERS)
+    return not missing_members(value, INBOX_MEMBERS)
 
 
 def is_durable_inbox(value: object) -> TypeIs[DurableInbox]:

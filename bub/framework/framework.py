@@ -86,18 +86,14 @@ class BubFramework:
         self.hooks: Final = BubHookSpecs(failures)
         self.runtime: Final = HookRuntime(self.hooks, failures)
         self.events: Final = ApplicationBus()
-        self._calls: Final = NamedCalls(self.hooks)
+        calls = NamedCalls(self.hooks)
+        folder = Path.cwd() if workspace is None else Path(workspace).resolve()
+        self._admit: Final = calls.first(self.hooks.admit_message)
         self._registry: Final = HookRegistry(self.hooks, failures)
-        self._resources: Final = Resources(self.hooks, self._calls)
-        self._collector: Final = Collector(self.hooks, self._calls, failures)
+        self._resources: Final = Resources(self.hooks, calls)
+        self._collector: Final = Collector(self.hooks, calls, failures)
         self._pipeline: Final = Pipeline(
-            self.hooks,
-            self.runtime,
-            self._calls,
-            self._registry,
-            self._resources,
-            workspace=Path.cwd() if workspace is None else Path(workspace).resolve(),
-            save_grace=save_grace,
+            self.hooks, self.runtime, calls, self._registry, self._resources, workspace=folder, save_grace=save_grace
         )
         self._statuses: dict[str, PluginStatus] = {}
         self._displaced: dict[str, str] = {}
@@ -287,7 +283,7 @@ class BubFramework:
         message waits its turn: `follow_up`.
         """
         try:
-            found = await self._calls.first(self.hooks.admit_message)(session_id=session_id, message=message, turn=turn)
+            found = await self._admit(session_id=session_id, message=message, turn=turn)
             if found is None:
                 return None
             plugin, decision = found
@@ -395,3 +391,8 @@ class BubFramework:
             build: Leave out the plugins whose commands typer cannot build, too; it takes longer.
         """
         return cli_app(self.hooks, build=build)
+
+
+def pipeline_of(framework: BubFramework) -> Pipeline:
+    """What runs the turns of a framework, for the gateway: it asks for less than `process_inbound` does."""
+    return framework._pipeline  # pyright: ignore[reportPrivateUsage]  # a completion list shows what programs call

@@ -1,12 +1,12 @@
 """One turn: seven steps in order, from a message to what is sent back."""
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
 from bub.channels.channel import ChannelRouter
-from bub.channels.steering import STEERING_INBOX
+from bub.channels.steering import STEERING_INBOX, SteeringInbox
 from bub.envelope import Envelope, checked, to_envelope
 from bub.errors import ContentError, EnvelopeError, HookTypeError
 from bub.framework.checks import is_sequence
@@ -31,6 +31,8 @@ class Pipeline:
     Attributes:
         workspace: The folder in which tools work unless `load_state` chooses another.
         router: Shows streamed events while a turn runs; None leaves them unshown.
+        steering: The inbox that turns are given; None gives them the application's.
+        changed: Called after every change of the plugins, in the thread that changes them.
     """
 
     def __init__(
@@ -57,20 +59,49 @@ class Pipeline:
         registry.watch(self._replan)
         self.workspace = workspace
         self.router: ChannelRouter | None = None
+        self.steering: SteeringInbox | None = None
+        self.changed: Callable[[], object] | None = None
 
     def _replan(self) -> None:
         self._plan = made_plan(self._hooks, self._registry)
+        if self.changed is not None:
+            self.changed()
 
-    def turn(self, message: Envelope, *, streamed: bool) -> Coroutine[Any, Any, TurnResult]:
-        """Process one message; see `BubFramework.process_inbound`."""
-        checked(message)
-        if message.lifespan is None and not self._plan.resolves:  # the usual turn
-            return self._inside(Turn(message, _own_session(message), streamed))
-        return self._around(message, streamed)
+    @property
+    def admits(self) -> bool:
+        """Whether a plugin has a say in what becomes of a message that arrives."""
+        return self._plan.admits
 
-    async def _around(self, message: Envelope, streamed: bool) -> TurnResult:
+    def settled_session(self, message: Envelope) -> str | None:
+        """The session of a message where no plugin has a say in it, and the message is one; else None."""
+        if self._plan.resolves:
+            return None
+        try:
+            return _own_session(checked(message))
+        except EnvelopeError:
+            return None
+
+    def turn(
+        self, message: Envelope, *, streamed: bool, session_id: str | None = None
+    ) -> Coroutine[Any, Any, TurnResult]:
+        """Process one message; see `BubFramework.process_inbound`.
+
+        Args:
+            message: The message.
+            streamed: Whether events are wanted rather than text.
+            session_id: Its session, when that is resolved already, and so the message checked.
+        """
+        if session_id is None:
+            checked(message)
+            if not self._plan.resolves:
+                session_id = _own_session(message)
+        if session_id is not None and message.lifespan is None:  # the usual turn
+            return self._inside(Turn(message, session_id, streamed))
+        return self._around(message, session_id, streamed)
+
+    async def _around(self, message: Envelope, session_id: str | None, streamed: bool) -> TurnResult:
         """What comes before the turn and what encloses it: `resolve_session`, and the lifespan of the message."""
-        turn = Turn(message, await self.resolve_session(message), streamed)
+        turn = Turn(message, await self.resolve_session(message) if session_id is None else session_id, streamed)
         if message.lifespan is None:
             return await self._inside(turn)
         raised: BaseException | None = None
@@ -105,7 +136,10 @@ class Pipeline:
                 await rest
             outbounds = (await self._render_outbound(turn) if self._plan.renders else None) or [_reply(turn)]
             if self._plan.dispatches:
-                await self._dispatch(outbounds)
+                if len(outbounds) == 1:
+                    await self._hooks.dispatch_outbound(message=outbounds[0])
+                else:
+                    await self._dispatch(outbounds)
         except BaseException as error:
             if used is not None and (close := used.leave()) is not None:
                 await closed_after(close, error, what="closing the environment", grace=CLOSE_GRACE)
@@ -145,8 +179,9 @@ class Pipeline:
     def _merged(self, loaded: Sequence[object], session_id: str) -> TurnState:
         """The state that the plugins loaded, merged low to high, with bub's own entries."""
         state: TurnState = {WORKSPACE.name: self.workspace}
-        if self._resources.steering_inbox is not None:
-            STEERING_INBOX.set(state, self._resources.steering_inbox)
+        steering = self._resources.steering_inbox if self.steering is None else self.steering
+        if steering is not None:
+            STEERING_INBOX.set(state, steering)
         for one in reversed(loaded):
             if isinstance(one, dict):
                 state |= one  # costs half of what `update` does

@@ -32,13 +32,14 @@ class ModelCall(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """Which steps of a turn have anything to do.
+    """Which steps of a turn, and before it, have anything to do.
 
     Attributes:
         text_calls: The model stage in the order in which it is asked for a text.
         stream_calls: The model stage in the order in which it is asked for a stream.
     """
 
+    admits: bool
     resolves: bool
     builds: bool
     has_environment: bool
@@ -54,6 +55,7 @@ def made_plan(hooks: BubHookSpecs, registry: HookRegistry) -> Plan:
     group = registry.group(MODEL_STAGE)
     bound = table_of(hooks).bound
     return Plan(
+        admits=bool(bound("admit_message")),
         resolves=bool(bound("resolve_session")),
         builds=bool(bound("build_prompt")),
         has_environment=bool(bound("provide_environment")),

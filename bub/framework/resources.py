@@ -1,6 +1,6 @@
 """What a framework holds while it runs: lifespans, the tape store, the steering inbox, the sessions' environments."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from typing_extensions import TypeIs
 
-from bub.channels.steering import SteeringInbox, is_steering_inbox
-from bub.environment import Environment, is_environment
+from bub.channels.steering import INBOX_MEMBERS, SteeringInbox, is_steering_inbox
+from bub.environment import ENVIRONMENT_MEMBERS, Environment, is_environment
 from bub.errors import HookTypeError
+from bub.foreign import expected_with
 from bub.framework.generators import EnteredGenerator, is_generator
 from bub.framework.shield import CLOSE_GRACE, attach, shielded
 from bub.hooks.failures import collect, raise_collected
 from bub.hooks.named import NamedCalls
 from bub.hooks.specs import BubHookSpecs
 from bub.lazy import LazyModule
-from bub.tape.store import AsyncTapeStore, TapeStore
+from bub.tape.store import STORE_MEMBERS, AsyncTapeStore, TapeStore, is_tape_store
 
 if TYPE_CHECKING:
     import anyio
@@ -88,10 +89,12 @@ class Resources:
             if value is not None:
                 await self._start_lifespan(stack, plugin, value)
         found = self._calls.first(self._hooks.provide_tape_store)()
-        self.tape_store = await self._resource(stack, "provide_tape_store", found, _is_tape_store)
+        self.tape_store = await self._resource(stack, "provide_tape_store", found, is_tape_store, STORE_MEMBERS)
         stack.callback(setattr, self, "tape_store", None)  # nobody gets one that is being released
         inbox = self._calls.first(self._hooks.provide_steering_inbox)()
-        self.steering_inbox = await self._resource(stack, "provide_steering_inbox", inbox, is_steering_inbox)
+        self.steering_inbox = await self._resource(
+            stack, "provide_steering_inbox", inbox, is_steering_inbox, INBOX_MEMBERS
+        )
         stack.callback(setattr, self, "steering_inbox", None)
         stack.push_async_callback(self._close_environments)
         stack.push_async_callback(self._end_work)
@@ -171,7 +174,8 @@ class Resources:
             return None
         plugin, environment = found
         if not is_environment(environment):
-            raise HookTypeError("provide_environment", plugin, "an Environment", environment)
+            expected = expected_with("an Environment", environment, ENVIRONMENT_MEMBERS)
+            raise HookTypeError("provide_environment", plugin, expected, environment)
         return environment
 
     async def _close_environments(self) -> None:
@@ -192,6 +196,7 @@ class Resources:
         hook: str,
         found: tuple[str, object] | None,
         is_right: Callable[[object], TypeIs[T]],
+        members: Sequence[str],
     ) -> T | None:
         """The value that a plugin provides, its generator entered."""
         if found is None:
@@ -202,7 +207,8 @@ class Resources:
         if is_generator(value):
             value = await stack.enter_async_context(EnteredGenerator(hook, plugin, value))
         if not is_right(value):
-            raise HookTypeError(hook, plugin, f"a {hook.removeprefix('provide_').replace('_', ' ')}", value)
+            what = f"a {hook.removeprefix('provide_').replace('_', ' ')}"
+            raise HookTypeError(hook, plugin, expected_with(what, value, members), value)
         return value
 
 
@@ -293,14 +299,6 @@ async def _await_all(calls: Iterable[_Call], text: str) -> None:
         raise stopped
     if errors is not None:
         raise_collected(errors, text)
-
-
-def _is_tape_store(value: object) -> TypeIs[TapeStore | AsyncTapeStore]:
-    return _has_members(value, ("append", "fetch", "list", "reset", "archive", "delete", "transaction"))
-
-
-def _has_members(value: object, names: Iterable[str]) -> bool:
-    return all(callable(getattr(type(value), name, None)) for name in names)
 
 
 @contextmanager

@@ -703,3 +703,29 @@ async def test_messages_go_back_also_when_another_handler_of_the_end_raises() ->
         with pytest.raises(ModelError):
             await run(first, state=state)
         assert steered.inbox.count(state) == 1
+
+
+async def test_a_run_in_a_task_that_a_tool_has_left_behind_gets_its_messages() -> None:
+    """The run around the tool is over by then: the messages of the session are for nobody else."""
+    model = ScriptedModel(Reply(calls=[Call("schedule")]), "done", "later")
+    inbox = Inbox()
+    plugins = AgentPlugins(plugins=[provider(provide_steering_inbox=lambda: inbox)])
+    is_over = anyio.Event()
+
+    async def follow_up() -> None:
+        await is_over.wait()
+        state = await plugins.build_state("s")
+        await inbox.put(Envelope(content="news"), state)
+        await run(agent, "go on", state=state)
+
+    @tool
+    async def schedule() -> str:
+        """Leave a task behind."""
+        tasks.start_soon(follow_up)
+        return "scheduled"
+
+    async with plugins.running(), anyio.create_task_group() as tasks:
+        agent = plugins.attach(Agent(model=model, tools=[schedule]))
+        await run(agent, state=await plugins.build_state("s"))
+        is_over.set()
+    assert said(model.requests[-1])[-2:] == ["user: news", "user: go on"]

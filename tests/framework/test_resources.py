@@ -384,3 +384,40 @@ async def test_one_after_the_other_is_fresh() -> None:
 async def runs_again(made: BubFramework) -> None:
     async with made.running():
         assert made.get_tape_store() is not None
+
+
+class HalfAnEnvironment:
+    """Has one member of an environment."""
+
+    async def close(self) -> None: ...
+
+
+class HalfAnInbox:
+    """Has two members of an inbox."""
+
+    async def put(self, message: object, state: object) -> None: ...
+
+    async def take(self, state: object) -> list[object]:
+        return []
+
+
+@pytest.mark.parametrize(
+    ("hook", "text"),
+    [
+        ("provide_steering_inbox", "expected a steering inbox with give_back, count, got HalfAnInbox"),
+        ("provide_tape_store", "expected a tape store, got HalfAnInbox"),
+    ],
+)
+async def test_the_members_that_are_missing_are_named(hook: str, text: str) -> None:
+    hooks: dict[str, Any] = {hook: lambda: HalfAnInbox()}
+    made = framework(plugin(None, **hooks))
+    with pytest.raises(HookTypeError, match=f"^{text} - {hook} of plugin 'p0'$"):
+        async with made.running():
+            pass
+
+
+async def test_the_members_that_an_environment_lacks_are_named() -> None:
+    made = framework(answering(), plugin(provide_environment=lambda: HalfAnEnvironment()))
+    missing = "spawn, read_text, read_bytes, write_text, resolve_path"
+    with pytest.raises(HookTypeError, match=f"^expected an Environment with {missing}, got HalfAnEnvironment - "):
+        await made.process_inbound("hi")

@@ -1,0 +1,143 @@
+"""A steering inbox in an SQLite file, which outlives the program."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from bub.envelope import Envelope, to_envelope
+from bub.messages import to_builtins
+from bub.turn import SESSION_ID, TurnState
+
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS steering (session TEXT NOT NULL, place INTEGER NOT NULL, message TEXT NOT NULL,
+claimed INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (session, place)) WITHOUT ROWID
+"""
+_PUT: Final = "INSERT INTO steering SELECT ?, COALESCE(MAX(place), 0) + 1, ?, 0 FROM steering WHERE session = ?"
+_WAITING: Final = "SELECT place, message FROM steering WHERE session = ? AND NOT claimed ORDER BY place"
+_FORGET: Final = "DELETE FROM steering WHERE session = ? AND place = ?"
+_FIRST: Final = "SELECT COALESCE(MIN(place), 0) FROM steering WHERE session = ?"
+
+
+class SQLiteSteeringInbox:
+    """Holds steering messages in a file; what the gateway cannot run before it ends waits there for the next start.
+
+    Of a message its plain data are kept: `lifespan`, `raw` and the class of a derived envelope are not. Every call is
+    one transaction on the event loop, a fraction of a millisecond, so that cancellation cannot come in between.
+    Processes that share the file never get a message twice.
+
+    `take` forgets. The gateway, which has a file for itself, claims instead: a message is kept until its turn is over,
+    and is there again when the program was killed before. So it may be run twice, but is never lost.
+
+    Args:
+        path: The file; it is made when it is not there.
+
+    Raises:
+        sqlite3.Error: The file cannot be used.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._database: Final = sqlite3.connect(path, isolation_level=None)
+        self._database.execute("PRAGMA journal_mode=WAL")
+        self._database.execute("PRAGMA synchronous=NORMAL")
+        self._database.execute(_SCHEMA)
+        self._claims: Final[dict[int, tuple[Envelope, str, int]]] = {}
+        """The claimed messages, each with its session and place, by their identity."""
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()
+
+    async def put(self, message: Envelope, state: TurnState, /) -> None:
+        """Keep a message behind those that wait already.
+
+        Raises:
+            ContentError: It holds something that has no plain form. (A `TypeError`.)
+        """
+        self.put_nowait(message, state)
+
+    def put_nowait(self, message: Envelope, state: TurnState, /) -> None:
+        """The same, at once.
+
+        Raises:
+            ContentError: It holds something that has no plain form. (A `TypeError`.)
+        """
+        session = SESSION_ID.require(state)
+        self._database.execute(_PUT, (session, _encoded(message), session))
+
+    async def take(self, state: TurnState, /) -> list[Envelope]:
+        """All waiting messages of the session, oldest first."""
+        session = SESSION_ID.require(state)
+        with self._transaction():
+            messages = self._waiting(session)
+            self._database.execute("DELETE FROM steering WHERE session = ? AND NOT claimed", (session,))
+        return [message for _, message in messages]
+
+    async def claim(self, state: TurnState, /) -> list[Envelope]:
+        """All waiting messages of the session, oldest first; they wait no more, but are kept until they are settled."""
+        session = SESSION_ID.require(state)
+        with self._transaction():
+            messages = self._waiting(session)
+            self._database.execute("UPDATE steering SET claimed = 1 WHERE session = ?", (session,))
+        self._claims.update({id(message): (message, session, place) for place, message in messages})
+        return [message for _, message in messages]
+
+    async def settle(self, messages: Sequence[Envelope], state: TurnState, /) -> None:
+        """Forget claimed messages, the very objects that `claim` gave."""
+        rows = self._claimed_places(messages)
+        with self._transaction():
+            self._database.executemany(_FORGET, rows)
+
+    async def recover(self) -> None:
+        """Have everything wait again that was claimed and not settled; for a file that nobody else uses just now."""
+        self._database.execute("UPDATE steering SET claimed = 0 WHERE claimed")
+
+    def _waiting(self, session: str) -> list[tuple[int, Envelope]]:
+        rows = self._database.execute(_WAITING, (session,)).fetchall()
+        return [(place, _decoded(text)) for place, text in rows]
+
+    def _claimed_places(self, messages: Sequence[Envelope]) -> list[tuple[str, int]]:
+        """Where the claimed ones of some messages are; they count as claimed no more."""
+        claims = [self._claims.pop(id(message), None) for message in messages]
+        return [(session, place) for _, session, place in filter(None, claims)]
+
+    async def give_back(self, messages: Sequence[Envelope], state: TurnState, /) -> None:
+        """Put taken or claimed messages back, before those that came since."""
+        session = SESSION_ID.require(state)
+        encoded = [_encoded(message) for message in messages]
+        claimed = self._claimed_places(messages)
+        with self._transaction():
+            self._database.executemany(_FORGET, claimed)
+            (first,) = self._database.execute(_FIRST, (session,)).fetchone()
+            rows = [(session, first - len(encoded) + index, text) for index, text in enumerate(encoded)]
+            self._database.executemany("INSERT INTO steering VALUES (?, ?, ?, 0)", rows)
+
+    def count(self, state: TurnState, /) -> int:
+        """How many messages of the session wait."""
+        count = "SELECT COUNT(*) FROM steering WHERE session = ? AND NOT claimed"
+        return int(self._database.execute(count, (SESSION_ID.require(state),)).fetchone()[0])
+
+    async def sessions(self) -> list[str]:
+        """The sessions that have waiting messages."""
+        rows = self._database.execute(
+            "SELECT DISTINCT session FROM steering WHERE NOT claimed ORDER BY session"
+        ).fetchall()
+        return [str(session) for (session,) in rows]
+
+    @contextmanager
+    def _transaction(self) -> Generator[None, None, None]:
+        self._database.execute("BEGIN IMMEDIATE")
+        with self._database:  # commits, or rolls back
+            yield
+
+
+def _encoded(message: Envelope) -> str:
+    return json.dumps(to_builtins(message))
+
+
+def _decoded(text: str) -> Envelope:
+    return to_envelope(json.loads(text)).replace(raw=None)

@@ -1,0 +1,1 @@
+"""The host that runs channels: admission, sessions, steering, routing."""

@@ -1,0 +1,130 @@
+"""Publishing application events in order, apart from the work that they tell about."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from threading import get_ident
+from typing import Final
+
+import anyio
+
+from bub.application import ApplicationBus, ApplicationEvent, CommandChanged, MessageChanged
+from bub.core.tools import Tool
+from bub.gateway.receipts import MessageStatus, Receipt
+
+logger: Final = logging.getLogger("bub.gateway")
+
+ROOM: Final = 10_000
+"""How many events may wait for slow handlers before messages have to wait too."""
+
+
+class Announcer:
+    """Emits events one after the other, so that a handler sees changes in the order in which they came.
+
+    A handler that raises is logged: it watches, and cannot fail the work.
+
+    Args:
+        events: The bus.
+        tools: The tools that there are.
+    """
+
+    def __init__(self, events: ApplicationBus, tools: Callable[[], Iterable[Tool]]) -> None:
+        self._events: Final = events
+        self._tools: Final = tools
+        self._have_changed = False
+        self._thread: int | None = None
+        self._waiting: Final[deque[ApplicationEvent]] = deque()
+        self._wake: anyio.Event | None = None
+        self._commands: dict[str, str] = {}
+        self._ending = False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so many events wait that no new work should come."""
+        return len(self._waiting) >= ROOM
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether anybody wants to know."""
+        return self._events.is_watched
+
+    def publish(self, event: ApplicationEvent) -> None:
+        """Have an event emitted after those that wait already."""
+        self._waiting.append(event)
+        self._wake_up()
+
+    def _wake_up(self) -> None:
+        if self._wake is not None:
+            self._wake.set()
+            self._wake = None
+
+    def move(self, receipt: Receipt, status: MessageStatus, reason: str = "", *, over: bool = False) -> None:
+        """Set the status of a message, and tell what is not just its way through."""
+        if receipt.is_over:
+            return
+        receipt.move(status, reason, over=over)
+        if status == "dropped":
+            level = logging.WARNING if receipt.error is not None else logging.INFO
+            logger.log(level, "gateway.dropped %s: %s", receipt.session_id, reason, extra={"reason": reason})
+        if status in ("dropped", "requeued", "delivered") and self._events.is_watched:
+            message = receipt.message
+            self.publish(
+                MessageChanged(
+                    session_id=receipt.session_id,
+                    channel=message.channel,
+                    content=message.content,
+                    status=status,
+                    reason=reason,
+                )
+            )
+
+    def tools_may_differ(self) -> None:
+        """Have the tools looked at again soon; from another thread, before the next event."""
+        self._have_changed = True
+        if self._thread == get_ident():
+            self._wake_up()
+
+    def commands(self) -> None:
+        """Publish which tools were added and removed since the last time."""
+        now = {tool.name: tool.description.partition("\n")[0] for tool in self._tools()}
+        for name, description in self._commands.items():
+            if name not in now:
+                self.publish(CommandChanged(name=name, action="removed", description=description))
+        for name, description in now.items():
+            if name not in self._commands:
+                self.publish(CommandChanged(name=name, action="added", description=description))
+        self._commands = now
+
+    def end(self) -> None:
+        """Let `run` return when everything is emitted."""
+        self._ending = True
+        self._wake_up()
+
+    async def run(self) -> None:
+        """Emit what is published until `end` is called."""
+        self._thread = get_ident()
+        while True:
+            while self._waiting or self._have_changed:
+                if self._have_changed:
+                    self._have_changed = False
+                    self._look_at_tools()
+                else:
+                    await self._emit(self._waiting.popleft())
+            if self._ending:
+                return
+            self._wake = anyio.Event()
+            await self._wake.wait()
+
+    def _look_at_tools(self) -> None:
+        try:
+            self.commands()
+        except Exception:
+            logger.exception("gateway.tools_failed")
+
+    async def _emit(self, event: ApplicationEvent) -> None:
+        try:
+            await self._events.emit(event)
+        except Exception:
+            logger.exception("gateway.event_handler_failed %s", type(event).__name__)

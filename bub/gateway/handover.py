@@ -1,0 +1,172 @@
+"""Bringing messages into the steering inbox, and out of it what no turn has taken."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import anyio
+
+from bub.channels.steering import SteeringInbox, is_durable_inbox
+from bub.envelope import Envelope
+from bub.framework.framework import BubFramework
+from bub.gateway.announcing import Announcer
+from bub.gateway.inboxes import TurnInbox, is_claiming_inbox, is_immediate_inbox
+from bub.gateway.receipts import Receipt
+from bub.gateway.sessions import Session
+from bub.turn import TurnState
+
+logger: Final = logging.getLogger("bub.gateway")
+
+CANCELLED: Final = "its turn was cancelled"
+KEPT: Final = "the gateway has stopped; the inbox keeps it for the next start"
+
+
+class Handover:
+    """Stands between the sessions of a gateway and the inbox of the application.
+
+    Args:
+        framework: Whose inbox it is.
+        announcer: Is told what becomes of the messages.
+    """
+
+    def __init__(self, framework: BubFramework, announcer: Announcer) -> None:
+        self._framework: Final = framework
+        self._announcer: Final = announcer
+
+    @property
+    def inbox(self) -> SteeringInbox | None:
+        """The inbox of the application."""
+        return self._framework.get_steering_inbox()
+
+    def for_turns(self, session_of: Callable[[str], Session | None]) -> SteeringInbox | None:
+        """The inbox of the application as turns get it."""
+        inbox = self.inbox
+        return None if inbox is None else TurnInbox(inbox, session_of, self._look)
+
+    def count(self, session: Session) -> int:
+        """How many messages of a session wait in the inbox."""
+        inbox = self.inbox
+        try:
+            return 0 if inbox is None else inbox.count(session.state())
+        except Exception:
+            logger.exception("gateway.inbox_failed count", extra={"session_id": session.id})
+            return 0
+
+    async def put(self, session: Session, receipt: Receipt) -> bool:
+        """Put a message into the inbox; False when it cannot be there."""
+        inbox = self.inbox
+        if inbox is None:
+            return False
+        gate = session.use_inbox()
+        if not gate.enter_at_once():
+            await gate.enter()
+        try:
+            if not session.running:  # what was left in the inbox has been taken out meanwhile
+                return False
+            if is_immediate_inbox(inbox):
+                inbox.put_nowait(receipt.message, session.state())
+            else:
+                with anyio.CancelScope(shield=True):
+                    await inbox.put(receipt.message, session.state())
+            session.steered.append(receipt)
+        except Exception as error:
+            logger.exception("gateway.inbox_failed put: %s", error, extra={"session_id": session.id})
+            return False
+        finally:
+            gate.leave()
+        receipt.follow(lambda: self._look(session))
+        return True
+
+    def _look(self, session: Session) -> None:
+        """Find out which of the steered messages the turns in progress have taken."""
+        left = self.count(session)
+        steered = session.steered
+        for receipt in steered[: max(0, len(steered) - left)]:
+            receipt.follow(None)
+            if receipt.status == "accepted":
+                self._announcer.move(receipt, "delivered")
+
+    async def take_back(self, session: Session) -> list[Receipt]:
+        """What no turn has taken, to wait for turns of its own; what was taken has the outcome of its turn."""
+        inbox = self.inbox
+        gate = session.use_inbox()
+        await gate.enter()
+        try:
+            left = await _taken(inbox, session.state())
+            delivered, rest = session.split_steered(left)
+        except Exception as error:
+            logger.exception("gateway.inbox_failed take: %s", error, extra={"session_id": session.id})
+            steered = session.steered
+            session.steered = []
+            for receipt in steered:
+                receipt.error = error
+                self._announcer.move(receipt, "dropped", f"the steering inbox failed: {error}", over=True)
+            return []
+        finally:
+            gate.leave()
+        if is_claiming_inbox(inbox):
+            for receipt, message in zip(rest, left, strict=True):
+                receipt.claim = message
+        claimed, session.claimed = session.claimed, ()
+        await self.settle(session, claimed)
+        for receipt in delivered:
+            self._was_delivered(session, receipt)
+        for receipt in rest:
+            receipt.follow(None)
+            self._announcer.move(receipt, "requeued", "the turn in progress has not taken it")
+        return rest
+
+    def _was_delivered(self, session: Session, receipt: Receipt) -> None:
+        """Give a message that a turn has taken the outcome of the turn."""
+        receipt.follow(None)
+        if receipt.status == "accepted":
+            self._announcer.move(receipt, "delivered")
+        receipt.error = session.error
+        if session.cancelled:
+            self._announcer.move(receipt, "dropped", CANCELLED, over=True)
+        else:
+            receipt.move("processed", over=True)
+
+    async def settle(self, session: Session, claimed: Sequence[Envelope]) -> None:
+        """Have an inbox forget messages whose outcome is known."""
+        inbox = self.inbox
+        if not claimed or not is_claiming_inbox(inbox):
+            return
+        try:
+            with anyio.CancelScope(shield=True):
+                await inbox.settle(claimed, session.state())
+        except Exception as error:
+            logger.exception("gateway.inbox_failed settle: %s", error, extra={"session_id": session.id})
+
+    async def keep(self, session_id: str, receipts: Iterable[Receipt]) -> None:
+        """Keep messages of a session that will not be run."""
+        inbox = self.inbox
+        session = Session(session_id)
+        state = session.state()
+        for receipt in receipts:
+            if is_durable_inbox(inbox):
+                try:
+                    await inbox.put(receipt.message, state)
+                except Exception as error:
+                    logger.exception("gateway.inbox_failed put: %s", error, extra={"session_id": session_id})
+                else:
+                    self._announcer.move(receipt, "requeued", KEPT, over=True)
+                    await self.settle(session, () if receipt.claim is None else (receipt.claim,))
+                    continue
+            logger.warning("gateway.not_run %s: %r", session_id, receipt, extra={"session_id": session_id})
+            self._announcer.move(receipt, "dropped", "the gateway has stopped", over=True)
+
+    async def kept_sessions(self) -> list[str]:
+        """The sessions that an earlier program has left messages of in a durable inbox."""
+        inbox = self.inbox
+        if is_claiming_inbox(inbox):
+            await inbox.recover()
+        return await inbox.sessions() if is_durable_inbox(inbox) else []
+
+
+async def _taken(inbox: SteeringInbox | None, state: TurnState) -> list[Envelope]:
+    if inbox is None:
+        return []
+    return await (inbox.claim(state) if is_claiming_inbox(inbox) else inbox.take(state))

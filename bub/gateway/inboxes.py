@@ -1,0 +1,121 @@
+"""What inboxes may have beyond `SteeringInbox`, and the inbox that turns get while a gateway runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, Final, Protocol
+
+from typing_extensions import TypeIs
+
+from bub.channels.steering import INBOX_MEMBERS, DurableInbox, SteeringInbox
+from bub.envelope import Envelope
+from bub.gateway.sessions import Session
+from bub.turn import SESSION_ID, TurnState
+
+
+class ImmediateInbox(SteeringInbox, Protocol):
+    """An inbox that need not wait: nothing has to be protected from cancellation in between."""
+
+    def put_nowait(self, message: Envelope, state: TurnState, /) -> None:
+        """Keep a message behind those that wait already."""
+        ...
+
+
+class ClaimingInbox(DurableInbox, Protocol):
+    """A durable inbox whose messages are safe until it is known what has become of them.
+
+    What a program has claimed and not settled when it is killed is there again after `recover`: at least once.
+    """
+
+    async def claim(self, state: TurnState, /) -> list[Envelope]:
+        """All waiting messages of the session, oldest first; they wait no more, but are kept until they are settled."""
+        ...
+
+    async def settle(self, messages: Sequence[Envelope], state: TurnState, /) -> None:
+        """Forget claimed messages, the very objects that `claim` gave; `give_back` has them wait again instead."""
+        ...
+
+    async def recover(self) -> None:
+        """Have everything wait again that was claimed and not settled; for a file that nobody else uses just now."""
+        ...
+
+
+def is_immediate_inbox(value: object) -> TypeIs[ImmediateInbox]:
+    """Whether an inbox need not wait."""
+    kind: Any = type(value)  # Any: mypy knows no hash of the class of an object
+    return _has_beside(kind, "put_nowait", "put")
+
+
+_CLAIMS: Final = ("claim", "settle", "recover")
+
+
+def is_claiming_inbox(value: object) -> TypeIs[ClaimingInbox]:
+    """Whether a value has every member of `ClaimingInbox`."""
+    kind: Any = type(value)  # Any: mypy knows no hash of the class of an object
+    return _claims(kind)
+
+
+@lru_cache(maxsize=128)
+def _claims(kind: type) -> bool:
+    basic = (*INBOX_MEMBERS, "sessions")
+    return all(callable(getattr(kind, name, None)) for name in basic) and all(
+        _has_beside(kind, name, "take") for name in _CLAIMS
+    )
+
+
+@lru_cache(maxsize=128)
+def _has_beside(kind: type, name: str, basic: str) -> bool:
+    """Whether a class has a member that goes with a basic one: not where a derived class has changed that alone."""
+    for base in kind.__mro__:
+        if name in vars(base):
+            return True
+        if basic in vars(base):
+            return False
+    return False
+
+
+class TurnInbox:
+    """The inbox of the application as turns get it: what they take is known at once.
+
+    Args:
+        inbox: The inbox.
+        session_of: Finds a session that has work.
+        taken: Is told that the turn of a session has taken messages.
+    """
+
+    def __init__(
+        self, inbox: SteeringInbox, session_of: Callable[[str], Session | None], taken: Callable[[Session], None]
+    ) -> None:
+        self._inbox: Final = inbox
+        self._session_of: Final = session_of
+        self._taken: Final = taken
+
+    async def put(self, message: Envelope, state: TurnState, /) -> None:
+        """Keep a message behind those that wait already."""
+        await self._inbox.put(message, state)
+
+    async def take(self, state: TurnState, /) -> list[Envelope]:
+        """All waiting messages of the session, oldest first; from now on they wait no more."""
+        session = self._session_of(SESSION_ID.require(state))
+        if session is None or not session.running:  # a turn that is not the gateway's
+            return await self._inbox.take(state)
+        if is_claiming_inbox(self._inbox):
+            messages = await self._inbox.claim(state)
+            session.claimed = [*session.claimed, *messages]
+        else:
+            messages = await self._inbox.take(state)
+        self._taken(session)
+        return messages
+
+    async def give_back(self, messages: Sequence[Envelope], state: TurnState, /) -> None:
+        """Put taken messages back, in the same order, before those that came since."""
+        await self._inbox.give_back(messages, state)
+        session = self._session_of(SESSION_ID.require(state))
+        if session is not None and session.claimed:
+            back = set(map(id, messages))
+            session.claimed = [message for message in session.claimed if id(message) not in back]
+
+    def count(self, state: TurnState, /) -> int:
+        """How many messages of the session wait."""
+        return self._inbox.count(state)

@@ -1,0 +1,330 @@
+"""All sessions that have work: what becomes of an admitted message, turn after turn, until nothing is left."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable
+from contextvars import Context
+from typing import Final
+
+import anyio
+from anyio.abc import TaskGroup
+
+from bub.application import CommandChanged
+from bub.channels.admission import AdmitDecision, TurnSnapshot
+from bub.framework.framework import BubFramework, pipeline_of
+from bub.gateway.announcing import Announcer
+from bub.gateway.handover import CANCELLED, Handover
+from bub.gateway.receipts import Receipt
+from bub.gateway.sessions import Session
+from bub.gateway.workers import Worker, Workers, current_worker
+from bub.turn import Stage
+
+logger: Final = logging.getLogger("bub.gateway")
+
+
+class Sessions:
+    """The sessions of a gateway.
+
+    Args:
+        framework: Runs the turns.
+        announcer: Publishes what changes.
+        handover: Brings messages into the inbox and out of it.
+        stream_output: Whether answers are shown while they are made.
+        max_turns: How many turns may be in progress.
+        max_waiting: How many messages of one session may wait.
+        max_waiting_total: How many messages of all sessions may wait.
+    """
+
+    def __init__(
+        self,
+        framework: BubFramework,
+        announcer: Announcer,
+        handover: Handover,
+        *,
+        stream_output: bool,
+        max_turns: int,
+        max_waiting: int,
+        max_waiting_total: int,
+    ) -> None:
+        self._pipeline: Final = pipeline_of(framework)
+        self._runtime: Final = framework.runtime
+        self._events: Final = framework.events
+        self._announcer: Final = announcer
+        self._handover: Final = handover
+        self._stream_output: Final = stream_output
+        self._max_waiting: Final = max_waiting
+        self._max_total: Final = max_waiting_total
+        self._sessions: Final[dict[str, Session]] = {}
+        self._total = 0
+        self._room: anyio.Event | None = None
+        self._idle: anyio.Event | None = None
+        self._halted = False
+        self._workers: Final = Workers[Session](_context_of, self._take, _has_more, limit=max_turns)
+
+    def __len__(self) -> int:
+        """How many sessions have work."""
+        return len(self._sessions)
+
+    def __contains__(self, session_id: str) -> bool:
+        """Whether a session has work."""
+        return session_id in self._sessions
+
+    def begin(self, tasks: TaskGroup) -> None:
+        """Run turns from now on, for a task group, which ends after `ended`."""
+        self._workers.begin(tasks)
+
+    async def ended(self) -> None:
+        """Return when no turn is in progress."""
+        await self._workers.ended()
+
+    def find(self, session_id: str) -> Session | None:
+        """The session, when it has work."""
+        return self._sessions.get(session_id)
+
+    def get(self, session_id: str) -> Session:
+        """The session; a new one is forgotten unless it is entered at once."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            session = self._sessions[session_id] = Session(session_id)
+        return session
+
+    def leave(self, session: Session) -> None:
+        """Say that a message of the session is admitted."""
+        session.leave()
+        if not session.running:
+            self._forget(session)
+
+    async def room(self, session: Session) -> None:
+        """Return when another message may wait.
+
+        A turn that sends a message to its own session does not wait: it would wait for itself.
+        """
+        while self.is_full(session):
+            worker = current_worker.get()
+            if worker is not None and worker in session.workers:
+                return
+            if self._room is None:
+                self._room = anyio.Event()
+            await self._room.wait()
+
+    def is_full(self, session: Session) -> bool:
+        """Whether no other message of the session may wait."""
+        if self._halted:
+            return False
+        if self._total >= self._max_total or self._announcer.is_full:
+            return True
+        own = len(session.starting) + len(session.waiting)
+        return (
+            own + len(session.steered) >= self._max_waiting and own + self._handover.count(session) >= self._max_waiting
+        )
+
+    # ---------------------------------------------------------------------------------------------- admission
+
+    def apply(self, session: Session, receipt: Receipt, decision: AdmitDecision) -> bool:
+        """Do with a message what was decided; False when it is to `steer`."""
+        action = decision.action
+        if action == "drop":
+            self._announcer.move(receipt, "dropped", decision.reason or "admission", over=True)
+        elif action == "process" or not session.is_busy:
+            self._create_turn(session, receipt)
+        elif action == "follow_up" or not session.running:
+            self._wait(session, receipt)
+        else:
+            return False
+        return True
+
+    async def steer(self, session: Session, receipt: Receipt) -> None:
+        """Bring a message to the turns in progress; where that cannot be, it waits."""
+        if not await self._put(session, receipt):
+            self._wait(session, receipt)
+
+    def _create_turn(self, session: Session, receipt: Receipt) -> None:
+        session.running += 1
+        session.starting.append(receipt)
+        self._total += 1
+        self._tell(session)
+        self._workers.offer(session)
+
+    def _wait(self, session: Session, receipt: Receipt) -> None:
+        session.wait(receipt)
+        self._total += 1
+        self._advance(session)  # the turns may have ended while the inbox was asked
+        self._tell(session)
+
+    async def _put(self, session: Session, receipt: Receipt) -> bool:
+        put = await self._handover.put(session, receipt)
+        if put:
+            if not session.running:  # the turns have ended while the inbox was asked
+                self._settle_next(session)
+            self._tell(session)
+        return put
+
+    def snapshot(self, session: Session) -> TurnSnapshot:
+        """What a session is doing."""
+        return session.snapshot(self._handover.count(session) if session.steered else 0)
+
+    def look_at(self, session_id: str) -> TurnSnapshot:
+        """What the session of an id is doing."""
+        session = self._sessions.get(session_id)
+        return TurnSnapshot(session_id, False, 0, 0) if session is None else self.snapshot(session)
+
+    def _tell(self, session: Session) -> None:
+        if self._events.is_watched:
+            self._announcer.publish(session.work(self._handover.count(session) if session.steered else 0))
+
+    # -------------------------------------------------------------------------------------------------- turns
+
+    def _take(self, session: Session, worker: Worker) -> Awaitable[None]:
+        if session.starting:
+            receipt = session.starting.popleft()
+            session.workers.add(worker)
+            self._total -= 1
+            if self._room is not None:
+                self._make_room()
+            return self._turn(session, receipt, worker)
+        session.unsettled = False
+        return self._settle(session)
+
+    def _make_room(self) -> None:
+        """Have the senders look again that wait for room."""
+        if self._room is not None:
+            self._room.set()
+            self._room = None
+
+    async def _turn(self, session: Session, receipt: Receipt, worker: Worker) -> None:
+        is_command = receipt.message.kind == "command"
+        if is_command:
+            self._command(receipt, "started")
+        session.error, session.cancelled = None, False
+        try:
+            receipt.result = await self._pipeline.turn(
+                receipt.message, streamed=self._stream_output, session_id=session.id
+            )
+        except Exception as error:
+            receipt.error = session.error = error
+            logger.error("gateway.turn_failed %s: %s", session.id, error, extra={"session_id": session.id})
+            await self._runtime.notify_error(stage=Stage.TURN, error=error, message=receipt.message)
+        except BaseException:
+            session.cancelled = True
+            self._announcer.move(receipt, "dropped", CANCELLED, over=True)
+            raise
+        finally:
+            receipt.move("processed", over=True)
+            if is_command:
+                self._command(receipt, "finished")
+            session.workers.discard(worker)
+            if worker.over is not None:
+                worker.end_turn()
+            session.running -= 1
+            at_end = receipt.claim is None
+            if session.steered and not session.running:
+                self._settle_next(session, at_end=at_end)
+            if session.waiting:
+                self._advance(session, at_end=at_end)
+            self._tell(session)
+            self._forget(session)
+            if receipt.claim is not None:  # an inbox may wait here
+                await self._handover.settle(session, (receipt.claim,))
+
+    def _command(self, receipt: Receipt, action: str) -> None:
+        name = receipt.message.content.split(maxsplit=1)[:1]
+        if action == "started":
+            self._announcer.publish(CommandChanged(name="".join(name), action="started"))
+        else:
+            self._announcer.publish(CommandChanged(name="".join(name), action="finished"))
+
+    def _advance(self, session: Session, *, at_end: bool = False) -> None:
+        """Create the turn of the next message that waits, when nothing is in its way."""
+        if session.waiting and not session.running and not session.settling:
+            session.running = 1
+            session.starting.append(session.waiting.popleft())
+            self._workers.offer(session, at_end=at_end)
+
+    def _forget(self, session: Session) -> None:
+        if self._room is not None:
+            self._make_room()
+        if session.is_idle and self._sessions.get(session.id) is session:
+            del self._sessions[session.id]
+            if self._idle is not None and not self._sessions:
+                self._idle.set()
+
+    def _settle_next(self, session: Session, *, at_end: bool = False) -> None:
+        session.settling = session.unsettled = True
+        self._workers.offer(session, at_end=at_end)
+
+    async def _settle(self, session: Session) -> None:
+        """Take out what no turn has taken from the inbox; it waits for turns of its own."""
+        if not session.running:  # else a turn was created meanwhile, which may still take it
+            await self._take_back(session)
+        session.settling = False
+        self._advance(session, at_end=True)
+        self._tell(session)
+        self._forget(session)
+
+    async def _take_back(self, session: Session) -> None:
+        for receipt in await self._handover.take_back(session):
+            session.wait(receipt)
+            self._total += 1
+
+    # --------------------------------------------------------------------------------------------------- ends
+
+    async def quit(self, session_id: str) -> None:
+        """Cancel the turns of a session that have begun; return when they are over, the caller's own apart."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            return
+        own = current_worker.get()
+        others = [worker for worker in session.workers if worker is not own]
+        mine = own if own in session.workers else None
+        for worker in others:
+            worker.scope.cancel()
+        try:
+            for worker in others:
+                if worker in session.workers:
+                    await worker.turn_over()
+        finally:
+            if mine is not None and mine in session.workers:
+                mine.scope.cancel()
+
+    async def drained(self) -> None:
+        """Return when no session has work."""
+        while self._sessions:
+            if self._idle is None or self._idle.is_set():
+                self._idle = anyio.Event()
+            await self._idle.wait()
+
+    async def halt(self) -> None:
+        """Begin no more turns, cancel those in progress, and return when they are over."""
+        self._halted = True
+        self._make_room()
+        self._workers.halt()
+        await self._workers.ended()
+
+    async def keep(self) -> None:
+        """Put what has not been run into the inbox where that is durable, else say that it is dropped."""
+        for session in list(self._sessions.values()):
+            if session.steered or self._handover.count(session):
+                await self._take_back(session)
+            left = [*session.starting, *session.waiting]
+            left.sort(key=lambda receipt: receipt.number)
+            self._total -= len(left)
+            session.starting.clear()
+            session.waiting.clear()
+            session.running = 0
+            session.settling = session.unsettled = False
+            await self._handover.keep(session.id, left)
+            self._forget(session)
+
+    async def resume(self) -> None:
+        """Have the messages wait for a turn that an earlier program has left in a durable inbox."""
+        for session_id in await self._handover.kept_sessions():
+            self._settle_next(self.get(session_id))
+
+
+def _context_of(session: Session) -> Context | None:
+    return session.starting[0].context if session.starting else None
+
+
+def _has_more(session: Session) -> bool:
+    return bool(session.starting) or session.unsettled

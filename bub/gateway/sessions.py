@@ -1,0 +1,226 @@
+"""One session while it has work: turns in progress, messages that wait, messages in the steering inbox."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Final
+
+import anyio
+
+from bub.application import WorkChanged
+from bub.channels.admission import TurnSnapshot
+from bub.envelope import Envelope
+from bub.gateway.receipts import Receipt
+from bub.gateway.workers import Worker
+from bub.turn import SESSION_ID, TurnState
+
+_number: Final = attrgetter("number")
+
+
+class Gate:
+    """Lets one caller in at a time, in the order in which they came; it costs nearly nothing while nobody waits.
+
+    Args:
+        held: Whether somebody is in already.
+    """
+
+    __slots__ = ("_held", "_waiting")
+
+    def __init__(self, *, held: bool = False) -> None:
+        self._held = held
+        self._waiting: deque[anyio.Event] | None = None
+
+    def enter_at_once(self) -> bool:
+        """Enter if nobody is in; whether that is so."""
+        if self._held:
+            return False
+        self._held = True
+        return True
+
+    async def enter(self) -> None:
+        """Return when the gate is the caller's, who has to `leave` it.
+
+        Cancellation:
+            The caller does not have the gate.
+        """
+        if self.enter_at_once():
+            return
+        if self._waiting is None:
+            self._waiting = deque()
+        turn = anyio.Event()
+        self._waiting.append(turn)
+        try:
+            await turn.wait()
+        except BaseException:
+            if turn.is_set():
+                self.leave()
+            else:
+                self._waiting.remove(turn)
+            raise
+
+    def leave(self) -> None:
+        """Let the next one in."""
+        if self._waiting:
+            self._waiting.popleft().set()
+        else:
+            self._held = False
+
+
+class Session:
+    """What the gateway knows of a session; it exists only while there is something to know.
+
+    Args:
+        session_id: The session.
+
+    Attributes:
+        id: The session.
+        running: How many turns were created and are not over.
+        starting: Messages whose turn was created and has not begun.
+        waiting: Messages that wait until no turn is running, by their order of arrival.
+        claimed: What the turns in progress have taken from an inbox that keeps it until it is settled.
+        steered: Messages that were put into the inbox during the turns in progress, by their order of arrival.
+        workers: Who runs the turns that have begun.
+        admitting: How many messages are being admitted.
+        gate: Held while a message is admitted, once another one waits for that.
+        inbox_gate: Held while the gateway uses the inbox.
+        settling: Whether what is left in the inbox has to be taken out before the next turn.
+        unsettled: Whether nobody has begun with that.
+        listed: Whether the session is in the queue of the workers.
+        error: What the turn that ended last has raised.
+        cancelled: Whether the turn that ended last was cancelled.
+    """
+
+    __slots__ = ("admitting", "cancelled", "claimed", "error", "gate", "id", "inbox_gate", "listed", "running",
+                 "settling", "starting", "steered", "unsettled", "waiting", "workers")  # fmt: skip
+
+    def __init__(self, session_id: str) -> None:
+        self.id: Final = session_id
+        self.running: int = 0
+        self.starting: deque[Receipt] = deque()
+        self.waiting: deque[Receipt] = deque()
+        self.steered: list[Receipt] = []
+        self.claimed: Sequence[Envelope] = ()
+        self.workers: set[Worker] = set()
+        self.admitting: int = 0
+        self.gate: Gate | None = None
+        self.inbox_gate: Gate | None = None
+        self.settling: bool = False
+        self.unsettled: bool = False
+        self.listed: bool = False
+        self.error: Exception | None = None
+        self.cancelled: bool = False
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a message that does not start a turn at once has something to wait for."""
+        return bool(self.running or self.settling or self.waiting)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is left to know."""
+        return not (self.running or self.waiting or self.settling or self.admitting or self.steered)
+
+    def enter_at_once(self) -> bool:
+        """Enter if no other message of the session is being admitted; whether that is so."""
+        if self.admitting:
+            return False
+        self.admitting = 1
+        return True
+
+    async def enter(self) -> None:
+        """Return when no other message of the session is being admitted; `leave` comes after it.
+
+        Cancellation:
+            There is nothing to leave.
+        """
+        self.admitting += 1
+        if self.admitting == 1:
+            return
+        if self.gate is None:
+            self.gate = Gate(held=True)
+        try:
+            await self.gate.enter()
+        except BaseException:
+            self.admitting -= 1
+            raise
+
+    def leave(self) -> None:
+        """Let the next message be admitted."""
+        self.admitting -= 1
+        if self.gate is not None:
+            self.gate.leave()
+
+    def use_inbox(self) -> Gate:
+        """The gate before the inbox."""
+        if self.inbox_gate is None:
+            self.inbox_gate = Gate()
+        return self.inbox_gate
+
+    def state(self) -> TurnState:
+        """What tells an inbox the session."""
+        return {SESSION_ID.name: self.id}
+
+    def snapshot(self, steering: int) -> TurnSnapshot:
+        """What the session is doing; so many messages wait in the inbox."""
+        return TurnSnapshot(self.id, self.is_busy, self.running, len(self.waiting), steering)
+
+    def work(self, steering: int) -> WorkChanged:
+        """The event that tells what the session is doing; so many messages wait in the inbox."""
+        return WorkChanged(session_id=self.id, running=self.running, pending=len(self.waiting), steering=steering)
+
+    def wait(self, receipt: Receipt) -> None:
+        """Have a message wait for a turn of its own, in its place by arrival."""
+        waiting = self.waiting
+        if not waiting or waiting[-1].number <= receipt.number:
+            waiting.append(receipt)
+        else:
+            place = len(waiting) - 1
+            while place and waiting[place - 1].number > receipt.number:
+                place -= 1
+            waiting.insert(place, receipt)
+
+    def split_steered(self, left: Sequence[Envelope]) -> tuple[list[Receipt], list[Receipt]]:
+        """Who of the steered was delivered, and the receipts of what was left in the inbox.
+
+        An inbox hands out its messages in order, so what is left is the end of what was put in; it may give copies,
+        and hold messages that somebody else put there, which get receipts of their own.
+
+        Args:
+            left: What the inbox had left, oldest first.
+        """
+        steered = self.steered
+        rest: list[Receipt] = []
+        delivered: list[Receipt] = []
+        end = len(steered)
+        for message in reversed(left):
+            place = end - 1
+            while place >= 0 and not _is_same(steered[place].message, message):
+                place -= 1
+            if place < 0:
+                rest.append(self._foreign(message, rest[-1].number if rest else self._after()))
+                continue
+            delivered += steered[place + 1 : end]
+            rest.append(steered[place])
+            end = place
+        delivered += steered[:end]
+        self.steered = []
+        return sorted(delivered, key=_number), rest[::-1]
+
+    def _after(self) -> int:
+        return self.steered[-1].number if self.steered else 0
+
+    def _foreign(self, message: Envelope, number: int) -> Receipt:
+        receipt = Receipt(message, number)
+        receipt.session_id = self.id
+        return receipt
+
+
+def _is_same(one: Envelope, other: Envelope) -> bool:
+    """Whether a message that comes out of an inbox is the one that was put in, or a copy."""
+    return one is other or (one.content == other.content and _sender(one) == _sender(other))
+
+
+def _sender(message: Envelope) -> tuple[object, ...]:
+    return message.channel, message.chat_id, message.sender_id, message.kind
