@@ -1,5 +1,6 @@
 """The project's sessions: `python -m nox` runs the default ones, `python -m nox -s bench` one of them."""
 
+import os
 import re
 import shutil
 import tempfile
@@ -81,7 +82,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def verifytypes(session: nox.Session) -> None:
     """Every public name of the installed wheel has a complete type."""
-    install(session, "typecheck")
+    install(session, "typecheck", extras="[app,telegram,web]")
     session.run("pyright", "--verifytypes", "bub", "--ignoreexternal")
 
 
@@ -93,10 +94,30 @@ def docs(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", "-q", "docs", "README.md", *session.posargs)
 
 
+def program(session: nox.Session, package: str, *names: str, hint: str = "") -> str:
+    """A program: the one on the path, else that of a package of Debian, which it installs as root."""
+    found = next(filter(None, map(shutil.which, (package, *names))), None)
+    if found is None and shutil.which("apt-get"):
+        for command in ("update -qq", f"install -y -qq --no-install-recommends {package}"):
+            session.run("apt-get", *command.split(), external=True, silent=True)
+        found = shutil.which(package)
+    if found is None:
+        session.error(f"cannot find {package}. Install it{hint}.")
+    return found
+
+
+def chromium(session: nox.Session) -> str:
+    """A Chromium: the one that is named, else one on the path, else that of Debian."""
+    hint = ", or say where it is with BUB_CHROMIUM"
+    named = os.environ.get("BUB_CHROMIUM")
+    return named or program(session, "chromium", "chromium-browser", "google-chrome", hint=hint)
+
+
 @nox.session
 def e2e(session: nox.Session) -> None:
-    """bub against a real llama.cpp server and a scripted HTTP provider; npm and a network must be there."""
-    install(session, "tests", extras="[app,local]")
+    """bub against a llama.cpp server and a scripted HTTP provider, its page in Chromium; npm and a network needed."""
+    install(session, "tests", "e2e", extras="[app,local,web]")
+    program(session, "tmux")
     provider = Path(session.create_tmp(), "aimock").absolute()
     shutil.copytree("tests/e2e/aimock", provider, dirs_exist_ok=True)
     npm = ("npm", "ci", "--prefix", str(provider), "--ignore-scripts", "--no-audit", "--no-fund")
@@ -107,6 +128,7 @@ def e2e(session: nox.Session) -> None:
         "python", "-m", "pytest", *(session.posargs or ["-q", "tests/e2e", "README.md", "docs/models.md"]),
         env={
             "BUB_E2E": "1",
+            "BUB_CHROMIUM": chromium(session),
             "BUB_HOME": home,
             "BUB_AIMOCK": str(provider / "node_modules" / "@copilotkit" / "aimock" / "dist" / "cli.js"),
         },
@@ -118,3 +140,19 @@ def bench(session: nox.Session) -> None:
     """Speed as ratios to hand-written code in the same process; fails beyond the targets."""
     install(session, "tests")
     session.run("python", "-m", "tests.bench", *session.posargs)
+
+
+@nox.session
+def scale(session: nox.Session) -> None:
+    """Stores of tapes that grow to a million entries: figures and curves, a few minutes."""
+    install(session, "tests")
+    session.run("python", "-m", "tests.bench.scale", *session.posargs)
+
+
+@nox.session
+def crash(session: nox.Session) -> None:
+    """The writers of tapes that are killed, hundreds of times instead of a few."""
+    install(session, "tests")
+    files = [str(path) for path in sorted(Path("tests/builtin").glob("test_*_crash.py"))]
+    rounds = {"BUB_CRASH_ROUNDS": "300"}
+    session.run("python", "-m", "pytest", *(session.posargs or ["-q", *files]), env=rounds)

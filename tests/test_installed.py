@@ -310,7 +310,8 @@ def test_hooks_as_json_are_in_call_order_with_their_origin(user: Installation) -
     assert len(hooks) == 27
     called = {name: [item.plugin for item in report.implementations] for name, report in hooks.items()}
     assert {name: plugins for name, plugins in called.items() if plugins} == {
-        "load_state": ["memory"],
+        "load_state": ["memory", "builtin"],
+        "build_prompt": ["builtin"],
         "run_model_stream": ["echo", "builtin"],
         "save_state": ["memory"],
         "render_outbound": ["echo"],
@@ -318,6 +319,9 @@ def test_hooks_as_json_are_in_call_order_with_their_origin(user: Installation) -
         "provide_environment": ["builtin"],
         "system_prompt": ["memory", "echo"],
         "provide_lifespan": ["memory", "builtin"],
+        "provide_tape_store": ["builtin"],
+        "provide_channels": ["builtin"],
+        "provide_steering_inbox": ["builtin"],
     }
     memory, echo = hooks["system_prompt"].implementations
     assert (memory.position, memory.kind, memory.priority) == (1, "sync", "plain")
@@ -387,7 +391,7 @@ def test_help_lists_the_commands_of_all_plugins(user: Installation) -> None:
     code, out, said = user.bub("--help")
     assert (code, said) == (0, [])
     commands = out.partition("Commands:\n")[2].splitlines()
-    assert [line.split()[0] for line in commands] == ["hooks", "recall", "run"]
+    assert [line.split()[0] for line in commands] == ["chat", "hooks", "recall", "run", "gateway", "tape"]
     assert user.bub("-h") == user.bub("--help")
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bub.errors import BubError, ContentError
-from bub.prompt import LegacyPrompt, UserContent, to_content, to_legacy_prompt
+from bub.prompt import LegacyPrompt, UserContent, as_message, to_content, to_legacy_prompt
 
 PNG = republic.image(b"\x89PNG", media_type="image/png")
 VIDEO = republic.video("https://x/film.mp4?t=1")
@@ -168,3 +168,26 @@ def test_parts_without_media_become_one_text(parts: list[str]) -> None:
 @given(texts | st.lists(texts | media, max_size=6).map(to_legacy_prompt))
 def test_a_legacy_prompt_survives(prompt: LegacyPrompt) -> None:
     assert to_legacy_prompt(to_content(prompt)) == prompt
+
+
+def test_a_message_that_somebody_else_made() -> None:
+    image = republic.image("https://example.com/a.png", media_type="image/png")
+    own: list[UserContent] = ["a", image]
+    assert as_message("a", "messages[0]") == ["a"]
+    assert as_message(own, "messages[0]") is own
+    block: Any = [{"type": "text", "text": "a"}]
+    assert as_message(block, "messages[0]") == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        (5, "expected text or a list of parts, got int - messages[1]"),
+        (["a", 5], "expected text, media or a content block, got int - messages[1][1]"),
+        ([], "expected text or at least one part, got an empty list - messages[1]"),
+    ],
+)
+def test_a_message_that_is_none(message: Any, text: str) -> None:
+    with pytest.raises(ContentError) as raised:
+        as_message(message, "messages[1]")
+    assert str(raised.value) == text

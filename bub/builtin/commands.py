@@ -9,7 +9,14 @@ import typer
 
 from bub.builtin.hook_listing import hook_page, hook_table
 from bub.envelope import Envelope
-from bub.errors import ConfigError, ModelError
+from bub.errors import (
+    CommandError,
+    ConfigError,
+    ModelError,
+    ToolArgumentError,
+    ToolDeniedError,
+    UnknownToolError,
+)
 from bub.framework.failure_line import failure_line, one_line, plugin_folders, visible
 from bub.framework.framework import BubFramework
 from bub.hooks.dispatch import specs_of, table_of
@@ -31,6 +38,9 @@ EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_NO_ANSWER: Final = 3
 EXIT_INTERRUPTED: Final = 130
+
+_SAY_ALL: Final = (ModelError, ConfigError, CommandError, UnknownToolError, ToolArgumentError, ToolDeniedError)
+"""Errors that say all there is to know: a place in bub's code would help nobody."""
 
 HOW_TO_SET_A_MODEL: Final = (
     "Set one with BUB_MODEL=provider:model, install 'bub[local]' for one on this machine, or install a plugin that "
@@ -83,8 +93,8 @@ class Commands:
             _print_result(turn.result, as_json=as_json)  # there is one when only the cleaning up failed
             if debug:
                 _say(visible("".join(traceback.format_exception(error))))
-            if isinstance(error, ModelError | ConfigError) and not hasattr(error, "__notes__"):
-                _fail(one_line(str(error)), EXIT_FAILED)  # it says all there is to know: no place in the code
+            if isinstance(error, _SAY_ALL) and not hasattr(error, "__notes__"):
+                _fail(one_line(str(error)), EXIT_FAILED)
             line = failure_line(error, plugin_folders(self._framework.hook_report()))
             hint = "" if debug else ". --debug shows the traceback."
             _fail(f"the turn failed: {line}{hint}", EXIT_FAILED)

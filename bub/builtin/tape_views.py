@@ -63,7 +63,7 @@ async def show_tapes(
         as_json: Whether as JSON.
     """
     records, more = await opened.page(prefix, after, limit, with_sidecars=every)
-    beside = [[] if every else await opened.sidecars(record.name) for record in records]
+    beside: list[list[TapeRecord]] = [[] if every else await opened.sidecars(record.name) for record in records]
     last = records[-1].name if more else None
     if as_json:
         tapes = [{**_plain(record), "sidecars": found} for record, found in zip(records, beside, strict=True)]

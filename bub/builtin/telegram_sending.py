@@ -52,7 +52,7 @@ class Chat:
         self._calls: Final = calls
         self._edit_interval: Final = edit_interval
         self._free_at = 0.0
-        self.address = address
+        self.address: Address = address
         self.lock: Final = anyio.Lock()
 
     @property

@@ -35,7 +35,7 @@ class Feed:
 
     def __init__(self) -> None:
         self.readers = 0
-        self.size = 0
+        self.size: int = 0
         self._name: Final = secrets.token_hex(4)  # ids of an earlier feed must not be taken for its own
         self._frames: Final[deque[bytes]] = deque()
         self._last = 0

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from . import agent, dispatch, emit, envelopes, memory, peer, registration, start, streams, tools, turns
+from . import agent, dispatch, emit, envelopes, gateway, memory, peer, registration, start, streams, tapes, tools, turns
 from .report import (
     Measured,
     facts_table,
@@ -37,6 +37,8 @@ AREAS: Final[Mapping[str, Rows]] = {
     "stream": streams.rows,
     "tools": tools.rows,
     "agent": agent.rows,
+    "gateway": gateway.rows,
+    "tapes": tapes.rows,
     "envelope": envelopes.rows,
     "start": start.rows,
 }
@@ -61,7 +63,7 @@ def main() -> int:
     rows = median(runs)
     print(machine())
     print(text_table(rows))
-    facts = list(memory.facts()) if not arguments.only or MEMORY in arguments.only else []
+    facts = [*memory.facts(), *gateway.facts()] if not arguments.only or MEMORY in arguments.only else []
     for name, value in facts:
         print(f"{name}: {value}")
     if arguments.write:

@@ -16,7 +16,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from . import peer_agent
+from . import peer_agent, peer_gateway, peer_tapes
+from .hand_tapes import LONG
 from .handwritten import (
     STATE,
     TEXT,
@@ -44,10 +45,14 @@ from .rows import (
     IMPORT,
     IMPORT_FRAMEWORK,
     PIECE,
+    STORES,
+    append_name,
     bus_name,
     dispatch_name,
     emit_name,
+    gateway_loads,
     history_name,
+    reopen_name,
     tool_name,
     turn_name,
 )
@@ -76,7 +81,10 @@ TARGETS: Final[Mapping[str, float]] = {
     emit_name("sync", 1, OTHERS): 20,
     turn_name(10): 10,
     history_name(1000): 20,
+    **{append_name(store): 10 for store in STORES},
+    **{reopen_name(store, LONG): 50 for store in STORES},
     PIECE: 3,
+    **{name: 8 for name, load in gateway_loads() if load.sessions == 1000},
     f"{IMPORT}, to import typer": 2,
     f"{HELP}, to import typer": 5,
 }
@@ -147,6 +155,12 @@ def _tool_rows() -> Rows:
     yield ARGUMENTS_ROW, {"limit": read_and_call, PEER: _arguments()}
 
 
+def _tape_rows() -> Rows:
+    with tempfile.TemporaryDirectory() as folder, asyncio.Runner() as runner:
+        for name, limit, peer in peer_tapes.rows(runner, Path(folder)):
+            yield name, {"limit": limit, PEER: peer}
+
+
 def _agent_rows() -> Rows:
     with asyncio.Runner() as runner:
         for name, limit, peer in peer_agent.rows():
@@ -159,6 +173,8 @@ AREAS: Final[Mapping[str, Callable[[], Rows]]] = {
     "turn": _turn_rows,
     "tools": _tool_rows,
     "agent": _agent_rows,
+    "tapes": _tape_rows,
+    "gateway": lambda: peer_gateway.rows(PEER),
 }
 START: Final = "start"
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from .hand_gateway import Load
 from .handwritten import Kind, Mode
 from .timing import Case
 
@@ -104,5 +105,56 @@ def history_name(entries: int) -> str:
     return f"{steps_name(10)}, {entries:,} entries since the anchor"
 
 
+def gateway_name(load: Load) -> str:
+    """A burst of messages through a gateway."""
+    held = "" if load.waits else ", a model that does not wait"
+    return f"{load.action or 'no admission'}, {load.sessions:,} session{'s' * (load.sessions > 1)}{held}"
+
+
+def latency_name(of: int) -> str:
+    """How long a message of such a burst is on its way."""
+    return f"from a message to its answer, {of} of 100, 1,000 sessions"
+
+
+def gateway_loads() -> Iterator[tuple[str, Load]]:
+    """The bursts by the names of their rows."""
+    loads = [Load(action, sessions, each) for action in ACTIONS for sessions, each in SESSIONS.items()]
+    loads += [Load("process", 1000, waits=False), Load(None, 1000, waits=False)]
+    return ((gateway_name(load), load) for load in loads)
+
+
+ACTIONS: Final = ("process", "follow_up", "steer")
+SESSIONS: Final[Mapping[int, int]] = {1: 300, 100: 3, 1_000: 3, 10_000: 2}
+"""How many messages each of so many sessions gets."""
+
 FIRST_TEXT = "from agent.run() to the first text"
 PIECE = "a piece of text through an agent"
+
+
+STORES = ("SQLite", "JSONL")
+"""The durable stores; the peer has one, which both are compared with."""
+
+
+def append_name(store: str) -> str:
+    """Entries that are added sixteen at a time."""
+    return f"append to {store}, an entry in a batch of 16, to a raw write each"
+
+
+def merge_name(store: str) -> str:
+    """A fork that adds as many, and is merged."""
+    return f"fork, 16 entries, merge in {store}, an entry"
+
+
+def reopen_name(store: str, entries: int) -> str:
+    """What the first run of a program reads of a long tape."""
+    return f"open {store} and read what follows the last anchor, {entries:,} entries"
+
+
+def whole_name(store: str) -> str:
+    """A tape from its beginning to its end."""
+    return f"read a whole tape from {store}, an entry"
+
+
+def search_name(store: str, entries: int) -> str:
+    """A rare word."""
+    return f"find 20 entries by a word in {store}, {entries:,} entries"

@@ -10,11 +10,13 @@ import typer
 import typer.main
 
 from bub.builtin.commands import Commands
+from bub.core.agent import Agent
+from bub.core.toolmaking import tool
 from bub.envelope import Envelope
 from bub.errors import ConfigError, ModelError
 from bub.framework.framework import BubFramework
 from bub.hooks.markers import hookimpl
-from bub.streaming import StreamFailed
+from bub.streaming import StreamFailed, TextDelta
 from bub.turn import NO_MODEL_REPLY, WORKSPACE, TurnState
 from tests.doubles.turns import Plugin, answering, framework, plugin
 
@@ -62,6 +64,12 @@ def raising(error: BaseException) -> Callable[..., None]:
 
 def rendering(*outbounds: Envelope) -> Plugin:
     return plugin(render_outbound=lambda: list(outbounds))
+
+
+@tool
+async def greet(name: str) -> str:
+    """Greet."""
+    return f"Hello, {name}!"
 
 
 def test_the_reply_is_printed(bub: Run) -> None:
@@ -326,3 +334,26 @@ def test_the_table_and_the_page(bub: Run) -> None:
 )
 def test_an_unknown_hook(bub: Run, name: str, hint: str) -> None:
     assert bub(framework(), "hooks", name) == (2, "", f"bub: expected the name of a hook, got {name!r}{hint}\n")
+
+
+MISTAKES = {
+    ",nope": "expected one of the tools (greet), got 'nope'",
+    ",greeet": "expected one of the tools (greet), got 'greeet', did you mean 'greet'?",
+    ",": "expected one of the commands (greet), got nothing",
+    ",greet": "expected a value, got none - argument 'name' of tool 'greet'",
+    ",greet 'Ada": 'cannot read the command "greet \'Ada": No closing quotation. Close every quote.',
+}
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_wrong_command_is_the_users_mistake_and_names_no_code(bub: Run, line: str) -> None:
+    agent = Agent(tools=[greet], command_prefix=",")
+
+    async def run_model(prompt: str) -> str:
+        async with agent.run(prompt, tape="t") as stream:
+            return "".join([event.text async for event in stream if isinstance(event, TextDelta)])
+
+    ended = bub(framework(plugin(run_model=run_model)), "run", line)
+    assert (ended.code, ended.out, ended.said.count("\n")) == (1, "", 1)
+    assert ended.said.startswith(f"bub: {MISTAKES[line]}")
+    assert ".py" not in ended.said

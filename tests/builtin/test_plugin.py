@@ -35,7 +35,8 @@ class Replacement:
 
 def test_it_adds_the_commands() -> None:
     output = CliRunner().invoke(loaded().create_cli_app(), ["--help"]).output
-    assert [line.split()[0] for line in output.partition("Commands:\n")[2].splitlines()] == ["hooks", "run"]
+    listed = [line.split()[0] for line in output.partition("Commands:\n")[2].splitlines()]
+    assert listed == ["chat", "hooks", "run", "gateway", "tape"]
 
 
 def test_a_command_of_another_plugin_replaces_its_own() -> None:
@@ -67,8 +68,24 @@ def test_loading_it_imports_neither_the_command_line_nor_an_event_loop() -> None
         "from bub.builtin.plugin import BuiltinPlugin\n"
         "made = bub.BubFramework()\n"
         "made.register(BuiltinPlugin(made))\n"
-        "late = {'typer', 'asyncio', 'bub.builtin.commands', 'bub.builtin.local_environment'}\n"
+        "late = {'typer', 'asyncio', 'sqlite3', 'bub.builtin.commands', 'bub.builtin.local_environment'}\n"
         "print(sorted(late & {*sys.modules}))"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert ended.stdout == "[]\n"
+
+
+def test_the_help_loads_neither_the_commands_of_tapes_nor_what_they_need() -> None:
+    program = (
+        "import sys, bub, typer.main\n"
+        "from bub.builtin.plugin import BuiltinPlugin\n"
+        "made = bub.BubFramework()\n"
+        "made.register(BuiltinPlugin(made))\n"
+        "typer.main.get_command(made.create_cli_app()).main(['--help'], standalone_mode=False)\n"
+        "late = ('sqlite3', 'rich', 'asyncio', 'bub.builtin.tape_commands', 'bub.builtin.configured_store',\n"
+        "        'bub.builtin.gateway_commands', 'bub.gateway.manager')\n"
+        "print([name for name in late if name in sys.modules])"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert "  tape   " in ended.stdout
+    assert ended.stdout.endswith("\n[]\n")

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from bub.builtin import settings
-from bub.builtin.settings import ModelSettings, data_folder
+from bub.builtin.settings import ModelSettings, TapeSettings, data_folder
 from bub.errors import ConfigError
-from bub.messages import LazyModule
+from bub.lazy import LazyModule
 
 
 def test_nothing_is_set() -> None:
@@ -84,3 +84,47 @@ def test_without_the_extra_the_data_folder_must_be_named(monkeypatch: pytest.Mon
     monkeypatch.setattr(settings, "platformdirs", LazyModule("platformdirs"))  # the other one may remember it
     with pytest.raises(ConfigError, match="Set BUB_HOME"):
         data_folder({})
+
+
+# ------------------------------------------------------------------------------------------------------------ tapes
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "path"),
+    [
+        ("", "sqlite", "home/tapes.sqlite3"),
+        ("sqlite", "sqlite", "home/tapes.sqlite3"),
+        ("sqlite:", "sqlite", "home/tapes.sqlite3"),
+        (" jsonl ", "jsonl", "home/tapes"),
+        ("sqlite:my file.db", "sqlite", "my file.db"),
+        ("jsonl: folder", "jsonl", "folder"),
+        ("sqlite:a:b", "sqlite", "a:b"),
+    ],
+)
+def test_where_tapes_are_kept(
+    value: str, kind: str, path: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    read = TapeSettings.read({"BUB_TAPE_STORE": value, "BUB_HOME": "home"})
+    assert (read.kind, read.path) == (kind, tmp_path / path)
+
+
+def test_tapes_in_memory_need_no_data_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "platformdirs", None)
+    monkeypatch.setattr(settings, "platformdirs", LazyModule("platformdirs"))
+    assert TapeSettings.read({"BUB_TAPE_STORE": "memory"}) == TapeSettings(kind="memory", path=None)
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"), [("sqlit:x", ", did you mean 'sqlite'?"), ("postgres", ""), ("SQLITE", ""), (":x", "")]
+)
+def test_a_store_that_is_not_known(value: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        TapeSettings.read({"BUB_TAPE_STORE": value})
+    expected = "expected sqlite, jsonl or memory, or sqlite:FILE or jsonl:FOLDER"
+    assert str(raised.value) == f"{expected}, got {value!r}{hint} - BUB_TAPE_STORE"
+
+
+def test_memory_has_no_path() -> None:
+    with pytest.raises(ConfigError, match="expected memory without a path, got 'memory:x' - BUB_TAPE_STORE"):
+        TapeSettings.read({"BUB_TAPE_STORE": "memory:x"})

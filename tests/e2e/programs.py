@@ -97,7 +97,9 @@ class Bub:
     def __init__(self, folder: Path, home: Path) -> None:
         self._folder = folder
         kept = ("PATH", "HOME", "LANG", "TMPDIR", "SSL_CERT_FILE", "PIP_CERT", "PYTHONPATH")
-        self._variables = {name: os.environ[name] for name in kept if name in os.environ} | {"BUB_HOME": str(home)}
+        # the data folder is shared, so that a test would go on with the conversation of another
+        own = {"BUB_HOME": str(home), "BUB_TAPE_STORE": "memory"}
+        self._variables = {name: os.environ[name] for name in kept if name in os.environ} | own
 
     def run(self, *arguments: str, **variables: str) -> Ended:
         """Run it to its end."""

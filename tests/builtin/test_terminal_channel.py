@@ -1,0 +1,274 @@
+"""The channels of a chat in a gateway: one in a terminal, one between pipes."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+
+import anyio
+import pytest
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.data_structures import Size
+from prompt_toolkit.input import PipeInput, create_pipe_input
+from prompt_toolkit.output.vt100 import Vt100_Output
+
+from bub.builtin.chat_commands import TerminalPlugin
+from bub.builtin.memory_inbox import MemorySteeringInbox
+from bub.builtin.terminal_channel import TerminalChannel
+from bub.builtin.terminal_pipe import PipeChannel
+from bub.builtin.terminal_turn import ChatOptions, Turn, chat_message, is_within
+from bub.builtin.terminal_view import Said
+from bub.channels.admission import AdmitDecision, TurnSnapshot
+from bub.channels.channel import Channel
+from bub.channels.steering import STEERING_INBOX
+from bub.envelope import Envelope, MediaItem
+from bub.errors import ModelError
+from bub.framework.framework import BubFramework
+from bub.gateway.limits import GatewayLimits
+from bub.gateway.manager import ChannelManager
+from bub.hooks.markers import hookimpl
+from bub.prompt import LegacyPrompt
+from bub.streaming import StreamEvent, StreamFailed, TextDelta
+from bub.turn import TurnState
+
+LIMITS = GatewayLimits(drain=0, stop_timeout=2)
+OPTIONS = ChatOptions(model="m", session="terminal:local")
+GUARD = 30
+
+pytestmark = pytest.mark.anyio
+
+
+class Model:
+    """Answers with the words of the prompt, once it may."""
+
+    def __init__(self) -> None:
+        self.go = anyio.Event()
+        self.prompts: list[str] = []
+
+    @hookimpl.provide_steering_inbox
+    def provide_steering_inbox(self) -> MemorySteeringInbox:
+        return MemorySteeringInbox()
+
+    @hookimpl.admit_message
+    def admit_message(self, message: Envelope) -> AdmitDecision | None:
+        if message.content == "broken":
+            raise LookupError("admission is broken")
+        return AdmitDecision("drop", "not wanted") if message.content == "drop" else None
+
+    @hookimpl.resolve_session
+    def resolve_session(self, message: Envelope) -> str | None:
+        if message.content == "nowhere":
+            raise LookupError("no session")
+        return None
+
+    @hookimpl.run_model_stream
+    async def run_model_stream(self, prompt: LegacyPrompt, state: TurnState) -> AsyncIterator[StreamEvent]:
+        self.prompts.append(str(prompt))
+        if prompt == "fails":
+            yield TextDelta("half")
+            raise ModelError("the provider is down")
+        if prompt == "reports":
+            yield StreamFailed("model", "it says so")
+            return
+        yield TextDelta(f"You said: {prompt}")
+        if prompt == "wait":
+            await self.go.wait()
+            for message in await STEERING_INBOX.require(state).take(state):
+                yield TextDelta(f"\n\nAlso: {message.content}")
+
+    @hookimpl.render_outbound
+    def render_outbound(self, message: Envelope, model_output: str) -> list[Envelope] | None:
+        if message.content != "more":
+            return None
+        picture = MediaItem(type="image", name="a.png")
+        return [Envelope(content=text, channel="terminal") for text in (model_output, "and **more**")] + [
+            Envelope(content="", channel="terminal", media=[picture])
+        ]
+
+
+def hosted(model: Model, make: Callable[[ChannelManager], Channel]) -> tuple[BubFramework, ChannelManager, Channel]:
+    framework = BubFramework()
+    framework.register(model, name="model")
+    manager = ChannelManager(framework, ["terminal"], stream_output=True, limits=LIMITS)
+    channel = make(manager)
+    framework.register(TerminalPlugin(channel), name="terminal")
+    return framework, manager, channel
+
+
+async def piped(text: str, model: Model | None = None) -> tuple[int, str, str]:
+    out, err = io.StringIO(), io.StringIO()
+    framework, manager, channel = hosted(
+        model or Model(), lambda desk: PipeChannel(desk, OPTIONS, source=io.StringIO(text), out=out, err=err)
+    )
+    assert isinstance(channel, PipeChannel)
+    with anyio.fail_after(GUARD):
+        async with framework.running(), manager:
+            return await channel.ended(), out.getvalue(), err.getvalue()
+
+
+async def test_each_line_is_answered_in_its_turn() -> None:
+    assert await piped("one\n\n two \nthree") == (0, "You said: one\nYou said: two\nYou said: three\n", "")
+
+
+async def test_what_fails_is_told_apart_and_the_rest_is_answered() -> None:
+    code, out, err = await piped("fails\nreports\nlast")
+    assert (code, out) == (1, "half\nYou said: last\n")
+    assert err == "bub: the provider is down\nbub: it says so\n"
+
+
+async def test_what_is_not_answered_says_why() -> None:
+    code, out, err = await piped("drop\n,quit\nnever read")
+    assert (code, out, err) == (0, "", "bub: not answered: not wanted\n")
+    code, out, err = await piped("nowhere\n")
+    assert (code, out) == (1, "")
+    assert err.startswith("bub: not answered: LookupError: no session (")
+
+
+async def test_admission_that_is_broken_does_not_lose_the_message() -> None:
+    assert (await piped("broken"))[:2] == (0, "You said: broken\n")
+
+
+async def test_messages_beside_the_answer() -> None:
+    assert await piped("more") == (0, "You said: more\nand **more**\n", "bub: image: a.png\n")
+
+
+async def test_a_reader_that_is_gone() -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str, /) -> int:
+            raise BrokenPipeError
+
+    framework, manager, channel = hosted(
+        Model(), lambda desk: PipeChannel(desk, OPTIONS, source=io.StringIO("wait\n"), out=Gone(), err=io.StringIO())
+    )
+    assert isinstance(channel, PipeChannel)
+    with anyio.fail_after(GUARD):
+        async with framework.running(), manager:
+            with pytest.raises(BrokenPipeError):
+                await channel.ended()
+
+
+def test_what_was_shown_already() -> None:
+    assert is_within("a b\n", "x a\n\nb y")
+    assert not is_within("ab c", "a b")
+
+
+# ------------------------------------------------------------------------------------------------ a terminal
+
+
+class Screen:
+    """A terminal of the tests."""
+
+    def __init__(self, keys: PipeInput) -> None:
+        self.keys = keys
+        self.out = io.StringIO()
+
+    async def until(self, text: str) -> None:
+        with anyio.fail_after(GUARD):
+            while text not in self.out.getvalue():
+                await anyio.sleep(0.005)
+
+
+@contextmanager
+def screen() -> Iterator[Screen]:
+    with create_pipe_input() as keys:
+        made = Screen(keys)
+        output = Vt100_Output(made.out, lambda: Size(30, 100), term="xterm")
+        with create_app_session(input=keys, output=output):
+            yield made
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # prompt-toolkit has no other
+async def test_a_conversation_in_a_terminal(anyio_backend: str) -> None:
+    model = Model()
+    with screen() as seen:
+        framework, manager, channel = hosted(model, lambda desk: TerminalChannel(desk, OPTIONS))
+        assert isinstance(channel, TerminalChannel)
+        out = sys.stdout
+        async with framework.running(), manager:
+            await seen.until("Ctrl-D leaves.")
+            assert sys.stdout is not out
+            seen.keys.send_text("wait\r")
+            await seen.until("You said: wait")
+            seen.keys.send_text("steer\r")
+            await seen.until("steers: ")
+            seen.keys.send_text("later\x11")
+            await seen.until("queued: ")
+            model.go.set()
+            await seen.until("Also: steer")
+            await seen.until("You said: later")
+            seen.keys.send_text("drop\r")
+            await seen.until("not answered: not wanted")
+            seen.keys.send_text("fails\r")
+            await seen.until("the provider is down")
+            model.go = anyio.Event()
+            seen.keys.send_text("wait\r")
+            while model.prompts[-1] != "wait":
+                await anyio.sleep(0.005)
+            seen.keys.send_text("\x03")
+            await seen.until("stopped")
+            seen.keys.send_text("\x03")
+            assert await channel.ended() == 130
+        assert sys.stdout is out
+    assert model.prompts == ["wait", "later", "fails", "wait"]
+
+
+@pytest.mark.parametrize("anyio_backend", ["trio"])
+async def test_trio_is_refused(anyio_backend: str, caplog: pytest.LogCaptureFixture) -> None:
+    with screen():
+        framework, manager, _ = hosted(Model(), lambda desk: TerminalChannel(desk, OPTIONS))
+        async with framework.running(), manager:
+            assert str(manager.channels["terminal"].error) == "cannot run a chat on trio. Run it on asyncio instead."
+
+
+@pytest.mark.parametrize(
+    ("said", "running", "action"),
+    [(Said("a"), True, "steer"), (Said("a"), False, None), (Said("a", waits=True), True, "follow_up")],
+)
+def test_admission(said: Said, running: bool, action: str | None) -> None:
+    channel = PipeChannel(
+        ChannelManager(BubFramework()), OPTIONS, source=io.StringIO(), out=io.StringIO(), err=io.StringIO()
+    )
+    message = chat_message(said, None, Turn(channel._view, said))
+    decision = channel.admit("s", message, TurnSnapshot("s", running, 0, 0))
+    assert (decision and decision.action) == action
+
+
+async def test_a_message_that_an_earlier_program_left_is_shown_too() -> None:
+    out = io.StringIO()
+    channel = PipeChannel(ChannelManager(BubFramework()), OPTIONS, source=io.StringIO(), out=out, err=io.StringIO())
+    framework = BubFramework()
+    framework.register(Model(), name="model")
+    framework.register(TerminalPlugin(channel), name="terminal")
+    async with framework.running(), ChannelManager(framework, stream_output=True, limits=LIMITS) as manager:
+        receipt = await manager.submit(Envelope(content="kept", channel="terminal"))
+        await receipt.done()
+    assert out.getvalue() == "You said: kept\n"
+
+
+async def test_a_turn_that_never_began_has_nothing_to_end() -> None:
+    channel = PipeChannel(
+        ChannelManager(BubFramework()), OPTIONS, source=io.StringIO(), out=io.StringIO(), err=io.StringIO()
+    )
+    turn = Turn(channel._view, Said("x"))
+    await turn.__aexit__(None, None, None)
+    assert not turn.has_begun
+
+
+def test_the_command_says_what_it_takes() -> None:
+    code = (
+        "import sys, typer; from bub.builtin.chat_commands import ChatCommands;"
+        "from bub.framework.framework import BubFramework; app = typer.Typer(rich_markup_mode=None);"
+        "app.callback()(lambda: None); ChatCommands(BubFramework()).add_to(app);"
+        " assert not {'rich', 'prompt_toolkit', 'bub.gateway.manager'} & set(sys.modules); app()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "chat", "--help"], capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, "COLUMNS": "100"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    for option in ("--session-id", "--workspace", "--model"):
+        assert option in done.stdout
