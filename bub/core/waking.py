@@ -54,7 +54,8 @@ def poster() -> Callable[[Callable[[], None]], object]:
     It does not wait. Once the loop has ended it raises a RuntimeError.
     """
     if anyio.get_cancelled_exc_class() is asyncio.CancelledError:
-        return asyncio.get_running_loop().call_soon_threadsafe
+        loop = asyncio.get_running_loop()
+        return lambda function: loop.call_soon_threadsafe(function)
     token: Any = anyio.lowlevel.current_token().native_token  # Any: trio need not be installed
     post: Callable[[Callable[[], None]], object] = token.run_sync_soon
     return post
