@@ -18,13 +18,13 @@ from bub.core.events import MessagesPending, RunFinished, StepFinished
 from bub.core.system_prompt import PromptContext
 from bub.core.tools import Tool, model_name
 from bub.envelope import Envelope
-from bub.framework.framework import BubFramework
+from bub.framework.framework import BubFramework, pipeline_of
 from bub.hooks.interception import PluginAgentHooks
 from bub.prompt import UserContent, to_legacy_prompt
 from bub.tape.context import TapeContext
 from bub.tape.sidecar import TapeSidecar
 from bub.tape.store import AsyncTapeStore, TapeStore
-from bub.turn import SESSION_ID, TurnState
+from bub.turn import SESSION_ID, Stage, TurnState
 
 logger: Final = logging.getLogger("bub.framework")
 
@@ -203,10 +203,21 @@ class _Steering:
         session = SESSION_ID.get(event.state)
         if inbox is None or session is None or not self._is_steered(session, event.run_id):
             return
+        taken: list[tuple[list[UserContent], Envelope]] = []
         for envelope in await inbox.take(event.state):
-            content: list[UserContent] = [envelope.content]
-            event.messages.append(content)
-            self._taken.setdefault(event.run_id, []).append((content, envelope))
+            taken.append(([envelope.content], envelope))
+            event.messages.append(taken[-1][0])
+        if taken:  # noted before anything else can fail, so that none is lost
+            self._taken.setdefault(event.run_id, []).extend(taken)
+        for content, envelope in taken:
+            await self._show(content, envelope, session, event.state)
+
+    async def _show(self, content: list[UserContent], envelope: Envelope, session: str, state: TurnState) -> None:
+        """Put into a message what `build_prompt` makes of an envelope; its text stays when that fails."""
+        try:
+            content[:] = await pipeline_of(self._framework).build_prompt(envelope, session, state)
+        except Exception as error:
+            await self._framework.runtime.notify_error(stage=Stage.TURN, error=error, message=envelope)
 
     def _is_steered(self, session: str, run_id: str) -> bool:
         """Whether a run gets the messages of its session, and is not one inside a tool of the run that does."""

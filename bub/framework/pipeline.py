@@ -124,7 +124,7 @@ class Pipeline:
             prompt: list[UserContent] = [content]
             asked: LegacyPrompt = content
             if self._plan.builds:
-                prompt = await self._build_prompt(turn)
+                prompt = await self.build_prompt(turn.message, turn.session_id, turn.state)
                 asked = to_legacy_prompt(prompt)
             try:
                 calls = self._plan.stream_calls if turn.streamed else self._plan.text_calls
@@ -203,16 +203,17 @@ class Pipeline:
             ENVIRONMENT.set(turn.state, used.environment)
         return used
 
-    async def _build_prompt(self, turn: Turn) -> list[UserContent]:
-        found = await self._build(message=turn.message, session_id=turn.session_id, state=turn.state)
+    async def build_prompt(self, message: Envelope, session_id: str, state: TurnState) -> list[UserContent]:
+        """What a model sees of a message: what a plugin says, else its content."""
+        found = await self._build(message=message, session_id=session_id, state=state)
         if found is None:
-            return [turn.message.content]
+            return [message.content]
         plugin, prompt = found
         if isinstance(prompt, bytes | bytearray) or not is_sequence(prompt):
             raise HookTypeError("build_prompt", plugin, "a text or a list of parts", prompt)
         parts = cast("str | Sequence[UserContent]", prompt)  # to_content refuses a part that is none
         try:
-            return to_content(parts) if prompt else [turn.message.content]
+            return to_content(parts) if prompt else [message.content]
         except ContentError as error:
             error.add_note(f"build_prompt of plugin {plugin!r}")
             raise

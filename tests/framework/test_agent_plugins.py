@@ -729,3 +729,34 @@ async def test_a_run_in_a_task_that_a_tool_has_left_behind_gets_its_messages() -
         await run(agent, state=await plugins.build_state("s"))
         is_over.set()
     assert said(model.requests[-1])[-2:] == ["user: news", "user: go on"]
+
+
+class Prompting:
+    """Shows the model more of a message than its text, or fails to."""
+
+    def __init__(self, *, fails: bool) -> None:
+        self.fails = fails
+        self.told: list[str] = []
+
+    @hookimpl.build_prompt
+    def build_prompt(self, message: Envelope, session_id: str) -> str:
+        if self.fails:
+            raise LookupError("no picture")
+        return f"{session_id} shows a picture: {message.content}"
+
+    @hookimpl.on_error
+    def on_error(self, error: Exception) -> None:
+        self.told.append(str(error))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_steering_message_is_shown_as_one_of_a_turn_would_be(fails: bool) -> None:
+    """Its media and its reply are part of it, and its text is never lost."""
+    steered = Steered("done", at={1: 1})
+    prompting = Prompting(fails=fails)
+    steered.plugins.framework.register(prompting)
+    await steered.go()
+    shown = "m0" if fails else "s shows a picture: m0"
+    assert [message.text for message in steered.model.requests[0]] == [shown, "hello"]
+    assert prompting.told == (["no picture"] if fails else [])
+    assert steered.waiting == []
