@@ -11,6 +11,7 @@ import pytest
 
 from bub import errors
 from bub.builtin.local_environment import CommandStartError, FileTextError
+from bub.builtin.web_errors import RequestError
 from bub.errors import BubError
 
 MADE: dict[type[BubError], Callable[[], BubError]] = {
@@ -26,6 +27,7 @@ MADE: dict[type[BubError], Callable[[], BubError]] = {
     errors.ToolNameError: lambda: errors.ToolNameError({"a_b": ("a.b", "a_b")}),
     errors.UnknownToolError: lambda: errors.UnknownToolError("serch", ["search"]),
     errors.ToolTimeoutError: lambda: errors.ToolTimeoutError("search", 0.5, may_go_on=True),
+    RequestError: lambda: RequestError(413, "too_large", "expected less, got more", {"Connection": "close"}),
     FileTextError: lambda: FileTextError(Path("file"), 5),
 }
 

@@ -10,6 +10,8 @@ from random import Random
 
 import pytest
 
+from tests.doubles.folders import let_others_in
+
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="starts its writers with os.fork")
 
 ROUNDS = int(os.environ.get("BUB_CRASH_ROUNDS", "24"))
@@ -41,6 +43,5 @@ def test_a_full_disk_takes_nothing_with_it(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_read_only_can_be_read(tmp_path: Path) -> None:
-    for parent in (tmp_path, *list(tmp_path.parents)[:2]):  # as another user
-        parent.chmod(0o755)
+    let_others_in(tmp_path)
     run("read-only", tmp_path)

@@ -21,6 +21,7 @@ import pytest
 from bub.builtin.sqlite_store import SQLiteTapeStore
 from bub.tape.store import TapeQuery
 from bub.testing.checking import notes
+from tests.doubles.folders import let_others_in
 
 ROUNDS: Final = os.environ.get("BUB_CRASH_ROUNDS")
 
@@ -176,8 +177,7 @@ def test_what_is_read_only_is_a_clear_error_and_loses_nothing(
     tmp_path: Path, mode: int, reason: str, readable: str
 ) -> None:
     """Also as root, who could write: the program becomes nobody."""
-    for parent in (tmp_path, *list(tmp_path.parents)[:2]):
-        parent.chmod(0o755)
+    let_others_in(tmp_path)
     folder = tmp_path / "tapes"
     path = folder / "tapes.db"
 
