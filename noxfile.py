@@ -130,6 +130,7 @@ def e2e(session: nox.Session) -> None:
             "BUB_E2E": "1",
             "BUB_CHROMIUM": chromium(session),
             "BUB_HOME": home,
+            "BUB_TAPE_STORE": "memory",  # else the examples would go on with each other's conversation
             "BUB_AIMOCK": str(provider / "node_modules" / "@copilotkit" / "aimock" / "dist" / "cli.js"),
         },
     )  # fmt: skip

@@ -44,6 +44,7 @@ ROOT: Final = Path(__file__).parents[1]
 MODULE: Final = "example"
 NOX_COMMAND: Final = "python -m pip install nox && python -m nox"
 TIMEOUT: Final = 300
+_KEPT_VARIABLES = frozenset({"PYTHONPATH", "TMPDIR", "SYSTEMROOT", "BUB_HOME", "BUB_TAPE_STORE"})
 
 _FENCE = re.compile(r"^(\s*)(`{3,}|~{3,})(.*)$")
 _INFO = re.compile(r'^(?P<language>[a-z]+)(?: title="(?P<title>[^"]+)")?$')
@@ -256,9 +257,7 @@ class Page:
 
     def _variables(self) -> Mapping[str, str]:
         folder = self._folder_of_page()
-        kept = {
-            key: value for key, value in os.environ.items() if key in ("PYTHONPATH", "TMPDIR", "SYSTEMROOT", "BUB_HOME")
-        }
+        kept = {key: value for key, value in os.environ.items() if key in _KEPT_VARIABLES}
         binaries = (folder / "venv" / "bin", Path(sysconfig.get_path("scripts")), "/usr/local/bin", "/usr/bin", "/bin")
         return {
             **kept,

@@ -9,15 +9,7 @@ import typer
 
 from bub.builtin.hook_listing import hook_page, hook_table
 from bub.envelope import Envelope
-from bub.errors import (
-    CommandError,
-    ConfigError,
-    ModelError,
-    ToolArgumentError,
-    ToolDeniedError,
-    UnknownToolError,
-)
-from bub.framework.failure_line import failure_line, one_line, plugin_folders, visible
+from bub.framework.failure_line import failure_line, one_line, plugin_folders, says_all, visible
 from bub.framework.framework import BubFramework
 from bub.hooks.dispatch import specs_of, table_of
 from bub.hooks.specs import BubHookSpecs
@@ -38,9 +30,6 @@ EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_NO_ANSWER: Final = 3
 EXIT_INTERRUPTED: Final = 130
-
-_SAY_ALL: Final = (ModelError, ConfigError, CommandError, UnknownToolError, ToolArgumentError, ToolDeniedError)
-"""Errors that say all there is to know: a place in bub's code would help nobody."""
 
 HOW_TO_SET_A_MODEL: Final = (
     "Set one with BUB_MODEL=provider:model, install 'bub[local]' for one on this machine, or install a plugin that "
@@ -93,7 +82,7 @@ class Commands:
             _print_result(turn.result, as_json=as_json)  # there is one when only the cleaning up failed
             if debug:
                 _say(visible("".join(traceback.format_exception(error))))
-            if isinstance(error, _SAY_ALL) and not hasattr(error, "__notes__"):
+            if says_all(error):
                 _fail(one_line(str(error)), EXIT_FAILED)
             line = failure_line(error, plugin_folders(self._framework.hook_report()))
             hint = "" if debug else ". --debug shows the traceback."

@@ -18,8 +18,7 @@ from bub.channels.admission import AdmitDecision, TurnSnapshot
 from bub.channels.channel import ChannelDefaults
 from bub.core.tools import Tool
 from bub.envelope import Envelope
-from bub.errors import ConfigError, ModelError
-from bub.framework.failure_line import failure_line, one_line
+from bub.framework.failure_line import failure_line, one_line, says_all
 from bub.gateway.receipts import Receipt
 from bub.streaming import AsyncStreamEvents, StreamEvent
 
@@ -195,9 +194,7 @@ def chat_message(said: Said, session_id: str | None, lifespan: Turn) -> Envelope
 
 def failure(error: BaseException) -> str:
     """An exception in one line for the person at the terminal."""
-    if isinstance(error, ModelError | ConfigError) and not hasattr(error, "__notes__"):
-        return one_line(str(error))  # it says all there is to know: no place in the code
-    return failure_line(error)
+    return one_line(str(error)) if says_all(error) else failure_line(error)
 
 
 def is_within(content: str, shown: str) -> bool:

@@ -8,12 +8,14 @@ import traceback
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Final
 
+from bub.errors import CommandError, ConfigError, ModelError, ToolArgumentError, ToolDeniedError, UnknownToolError
 from bub.hooks.failures import error_text, flattened
 
 if TYPE_CHECKING:
     from bub.framework.report import HookReport
 
 
+_SAY_ALL: Final = (ModelError, ConfigError, CommandError, UnknownToolError, ToolArgumentError, ToolDeniedError)
 _VISIBLE: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
 
 
@@ -38,6 +40,11 @@ def failure_line(error: BaseException, folders: Collection[str] = ()) -> str:
         parts.append(f": {'; '.join(failure_line(one, folders) for one in inner)}")
     parts += [f"; {one_line(note)}" for note in getattr(error, "__notes__", ())]
     return "".join(parts)
+
+
+def says_all(error: BaseException) -> bool:
+    """Whether the message of an error is all there is to know: a place in the code would help nobody."""
+    return isinstance(error, _SAY_ALL) and not hasattr(error, "__notes__")
 
 
 def plugin_folders(reports: Iterable[HookReport]) -> set[str]:

@@ -37,9 +37,11 @@ class Plugin:
 
     def __init__(self, framework: BubFramework, settings: WebSettings) -> None:
         self.go_on = anyio.Event()
+        self.go_on_again = anyio.Event()
         self._framework = framework
         self._settings = settings
         self.channel: WebChannel | None = None
+        self.manager: ChannelManager | None = None
 
     @hookimpl.provide_channels
     def provide_channels(self, message_handler: MessageHandler) -> list[Channel]:
@@ -65,6 +67,9 @@ class Plugin:
                 yield TextDelta("Once upon")
                 await self.go_on.wait()
                 yield TextDelta(" a time")
+            case "make it short":
+                await self.go_on_again.wait()
+                yield TextDelta(str(prompt))
             case "breaks":
                 yield TextDelta("The beginning")
                 yield StreamFailed("model", MARKUP)
@@ -132,6 +137,7 @@ class _Running:
         framework.register(self._site, name="site")
         self._running = framework.running()
         self._manager = ChannelManager(framework, stream_output=True, limits=GatewayLimits(drain=0.2))
+        self._site.manager = self._manager
 
     async def __aenter__(self) -> Site:
         await self._running.__aenter__()
@@ -174,9 +180,13 @@ async def test_an_answer_is_shown_while_it_is_made_and_can_be_steered(site: Site
     await expect(answer).to_have_attribute("aria-busy", "true")
     await say(page, "make it short")
     await expect(page.get_by_role("article", name="You")).to_have_count(2)
+    assert site.manager is not None
+    while not site.manager.snapshot("story").steering_count:  # it has arrived
+        await anyio.sleep(0.01)
     site.go_on.set()
     await expect(answer.first).to_have_text("Once upon a time")
     await expect(page.get_by_text("Your message waits for an answer of its own.")).to_be_visible()
+    site.go_on_again.set()
     await expect(answer.last).to_have_text("make it short")  # no turn has taken it
     await page.reload()
     await expect(answer.last).to_have_text("make it short")

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from typing_extensions import override
 
-from bub.framework.failure_line import failure_line, plugin_folders, short_path
+from bub.errors import CommandError, ConfigError, ModelError, UnknownToolError
+from bub.framework.failure_line import failure_line, plugin_folders, says_all, short_path
 from tests.doubles.turns import framework, plugin
 
 HERE = f"tests{os.sep}framework{os.sep}test_failure_line.py"
@@ -91,3 +92,14 @@ def test_a_path_is_seen_from_the_nearest_folder(monkeypatch: pytest.MonkeyPatch,
     assert short_path(str(tmp_path / "one.py")) == "one.py"
     assert short_path(str(tmp_path / "lib" / "two.py")) == "two.py"
     assert short_path("/elsewhere/three.py") == "/elsewhere/three.py"
+
+
+@pytest.mark.parametrize("error", [ModelError("m"), ConfigError("c"), CommandError("x"), UnknownToolError("nope")])
+def test_an_error_of_the_person_who_asks_needs_no_place(error: Exception) -> None:
+    assert says_all(error)
+    error.add_note("then something else failed")
+    assert not says_all(error)
+
+
+def test_other_errors_need_a_place() -> None:
+    assert not says_all(KeyError("k"))
