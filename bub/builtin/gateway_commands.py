@@ -38,6 +38,9 @@ from bub.framework.framework import BubFramework
 EXIT_NOT_RUNNING: Final = 3
 """What `status` ends with when no gateway runs, as commands of services do (LSB, and so `systemctl status`)."""
 
+LONGEST_DRAIN: Final = 86_400.0
+"""A day, in seconds: more is a mistake, and a timer takes no infinity."""
+
 PLUGIN: Final = "gateway-inbox"
 WEB: Final = "web"
 
@@ -98,7 +101,10 @@ class GatewayCommands:
             ),
         ] = None,
         drain: Annotated[
-            float, typer.Option(metavar="SECONDS", min=0.0, help="How long turns may go on when the gateway stops.")
+            float,
+            typer.Option(
+                metavar="SECONDS", min=0.0, max=LONGEST_DRAIN, help="How long turns may go on when the gateway stops."
+            ),
         ] = 5.0,
         install: Annotated[bool, typer.Option("--install", help="Have systemd run it for this user.")] = False,
         uninstall: Annotated[bool, typer.Option("--uninstall", help="Undo --install.")] = False,

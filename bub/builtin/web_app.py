@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Final, NoReturn
+from urllib.parse import quote
 
 import anyio
 from anyio import CancelScope
@@ -74,7 +75,7 @@ class _Api:
         posted = read_message(await read_body(request, self._exchange.settings))
         accepted = await self._exchange.accept(session_id, posted)
         record = accepted.record
-        location = request.url.path + "/" + record.message_id
+        location = f"/sessions/{quote(session_id, safe='')}/messages/{record.message_id}"  # headers are ASCII
         told = _plain(record) | {"last_event_id": accepted.last_event_id}
         return JSONResponse(told, status_code=HTTPStatus.ACCEPTED, headers={"Location": location})
 

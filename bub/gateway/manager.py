@@ -139,11 +139,12 @@ class ChannelManager:
         tasks.start_soon(self._publish)
         self._announcer.commands()
         self._pipeline.changed = self._announcer.tools_may_differ
-        await self._sessions.resume()
+        held = await self._sessions.hold()
         channels = self._framework.get_channels(self._handle)
         chosen = [channels[name] for name in selected_channels(self._rules, channels)]
         for kind in ("lifecycle", "interface"):
             await self._start_channels(tasks, [channel for channel in chosen if channel.kind == kind])
+        self._sessions.resume(held)
 
     async def _start_channels(self, tasks: TaskGroup, channels: Collection[Channel]) -> None:
         limits = self._limits

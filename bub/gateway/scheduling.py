@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from contextvars import Context
 from typing import Final
 
@@ -316,10 +316,17 @@ class Sessions:
             await self._handover.keep(session.id, left)
             self._forget(session)
 
-    async def resume(self) -> None:
-        """Have the messages wait for a turn that an earlier program has left in a durable inbox."""
-        for session_id in await self._handover.kept_sessions():
-            self._settle_next(self.get(session_id))
+    async def hold(self) -> Sequence[Session]:
+        """The sessions with messages that an earlier program has left in a durable inbox; what comes waits behind."""
+        held = [self.get(session_id) for session_id in await self._handover.kept_sessions()]
+        for session in held:
+            session.settling = True
+        return held
+
+    def resume(self, held: Sequence[Session]) -> None:
+        """Have what was left wait for turns of its own, now that there are channels for the answers."""
+        for session in held:
+            self._settle_next(session)
 
 
 def _context_of(session: Session) -> Context | None:

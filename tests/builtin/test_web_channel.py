@@ -8,6 +8,7 @@ import logging
 import socket
 from contextlib import suppress
 from typing import Any
+from urllib.parse import quote
 
 import anyio
 import httpx2
@@ -97,6 +98,15 @@ async def test_a_message_is_accepted_and_handed_on() -> None:
         decision = gateway.channel.admit("telegram:7/1", message, IDLE)
         assert decision is not None
         assert decision.action == "steer"
+
+
+@pytest.mark.parametrize("session", ["日本", "Łukasz", "Zoë", "😀", "a b", "50%"])
+async def test_a_session_may_have_any_printable_name(session: str) -> None:
+    async with web_gateway() as gateway, gateway.client() as client:
+        response = await client.post(f"/sessions/{quote(session, safe='')}/messages", json={"content": "hi"})
+        assert response.status_code == 202
+        assert (await client.get(response.headers["Location"])).json()["session_id"] == session
+        assert [message.session_id for message in gateway.messages] == [session]
 
 
 async def test_messages_of_one_session_follow_each_other_unless_their_sender_says_otherwise() -> None:

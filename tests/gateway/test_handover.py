@@ -11,11 +11,13 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 import pytest
+from anyio.abc import TaskGroup
 from typing_extensions import override
 
 from bub.application import CommandChanged, MessageChanged
 from bub.builtin.memory_inbox import MemorySteeringInbox
 from bub.builtin.sqlite_inbox import SQLiteSteeringInbox
+from bub.channels.admission import AdmitDecision
 from bub.channels.steering import STEERING_INBOX
 from bub.core.toolmaking import tool
 from bub.core.tools import Tool
@@ -24,7 +26,7 @@ from bub.gateway.inboxes import is_claiming_inbox, is_immediate_inbox
 from bub.gateway.receipts import Receipt
 from bub.hooks.markers import hookimpl
 from bub.turn import SESSION_ID, TurnState
-from tests.doubles.gateways import Turns, gateway, said, settle, until, with_inbox
+from tests.doubles.gateways import Channels, Chat, Turns, gateway, said, settle, until, with_inbox
 
 pytestmark = pytest.mark.anyio
 
@@ -283,3 +285,40 @@ async def test_a_session_is_resolved_once_for_each_message() -> None:
             await receipts[-1].done()
     assert resolving.asked == ["p 1", "p 2"]
     assert [receipt.result and receipt.result.session_id for receipt in receipts] == ["p 1 session", "p 2 session"]
+
+
+async def test_what_was_left_is_answered_by_a_channel_that_runs(tmp_path: Path) -> None:
+    """And what comes meanwhile waits behind it."""
+    inbox = SQLiteSteeringInbox(tmp_path / "inbox.db")
+    state: TurnState = {}
+    SESSION_ID.set(state, "s")
+    await inbox.put(said("left", chat_id="1"), state)
+    runs: list[str] = []
+    later = said("later", session_id="s", chat_id="1")
+
+    async def start(tasks: TaskGroup) -> None:
+        await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(running.submit, later)
+        await anyio.wait_all_tasks_blocked()
+        runs.append("started")
+
+    async def send(message: Envelope) -> None:
+        runs.append(message.content)
+
+    class Answers:
+        @hookimpl.provide_steering_inbox
+        def provide_steering_inbox(self) -> SQLiteSteeringInbox:
+            return inbox
+
+        @hookimpl.admit_message
+        def admit_message(self) -> AdmitDecision:
+            return AdmitDecision("follow_up")
+
+        @hookimpl.run_model
+        async def run_model(self, prompt: object) -> str:
+            return f"re: {prompt}"
+
+    framework, running = gateway(Answers(), Channels(Chat(on_start=start, on_send=send)))
+    async with framework.running(), running:
+        await until(lambda: len(runs) == 3)
+    assert runs == ["started", "re: left", "re: later"]
