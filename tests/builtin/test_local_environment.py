@@ -761,18 +761,19 @@ async def test_files_that_cannot_be_read(environment: LocalEnvironment, tmp_path
 
 async def test_files_that_cannot_be_written(environment: LocalEnvironment, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("text")
+    os.mkfifo(tmp_path / "pipe")
     with pytest.raises(IsADirectoryError, match="got a folder"):
         await environment.write_text(".", "x")
-    with pytest.raises(OSError, match="expected a regular file"):
-        await environment.write_text("/dev/null", "x")
+    with pytest.raises(OSError, match="expected a regular file"), anyio.fail_after(10):
+        await environment.write_text("pipe", "x")
     with pytest.raises((NotADirectoryError, FileExistsError), match="file"):
         await environment.write_text("file/below", "x")
     with pytest.raises(ValueError, match="surrogates"):
         await environment.write_text("file", "\ud800")
     with pytest.raises(OSError, match="too long"):
         await environment.write_text("n" * 300, "x")
-    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert stat.S_ISFIFO(os.stat(tmp_path / "pipe").st_mode)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "pipe"]
     assert (tmp_path / "file").read_text() == "text"
 
 
