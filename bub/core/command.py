@@ -16,6 +16,7 @@ from bub.core.events import AgentEvent, CommandFinished, RunStatus, ToolCallResu
 from bub.core.executor import Surroundings, ToolExecutor
 from bub.core.results import error_text, result_content, result_text
 from bub.core.tools import Tool
+from bub.core.waking import poster
 from bub.errors import CommandError, ToolError, UnknownToolError
 from bub.tape.store_tape import StoreTape
 
@@ -119,6 +120,7 @@ class Command:
             begun=set(),
             settled=_keep_nothing,
             progress=self._progress,
+            post=poster(),
         )
 
 

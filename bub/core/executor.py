@@ -19,7 +19,7 @@ from bub.bus import Event, EventBus
 from bub.core.arguments import Arguments, call_handler, parse_arguments, read_arguments
 from bub.core.events import ToolCall, ToolCallFinished, ToolCallResult, ToolCallStarted
 from bub.core.tools import Tool, ToolContext
-from bub.core.waking import poster
+from bub.core.waking import Poster
 from bub.errors import ToolDeniedError, ToolError, ToolTimeoutError, UnknownToolError
 from bub.messages import republic
 from bub.tape.tape import Tape
@@ -42,7 +42,8 @@ class Surroundings(NamedTuple):
         ended: Whether nothing new may start.
         begun: Gets the id of each call whose tool begins.
         settled: Told of each call that is over, in whatever way, unless it was interrupted.
-        progress: Told what a tool says of its progress: call id, tool, data.
+        progress: Told what a tool says of its progress: call id, tool, data; in the event loop.
+        post: Lets that event loop call a function soon, from any thread.
     """
 
     run_id: str
@@ -55,6 +56,7 @@ class Surroundings(NamedTuple):
     begun: set[str]
     settled: Callable[[Tool | None, ToolCallResult], None]
     progress: Callable[[str, str, object], None]
+    post: Poster
 
 
 class ToolExecutor:
@@ -142,7 +144,8 @@ class ToolExecutor:
             problem: Why it cannot be made as it is; a hook may put a result in its place all the same.
         """
         run_id, call_id, step = around.run_id, around.call_id, around.step
-        await _stop_if_ended(around)
+        if around.ended():
+            await anyio.lowlevel.checkpoint()  # cancelled here: nothing new starts
         context = _make_context(self._events, around, name, tool_call_id)
         call = ToolCall(run_id, name, arguments, context, tool_call_id, call_id, step)
         event = await self._events.emit(ToolCallStarted(state=around.state, call=call))
@@ -159,7 +162,8 @@ class ToolExecutor:
         elif problem is not None or tool is None:
             result.error = problem or UnknownToolError(name)
         else:
-            await _stop_if_ended(around)
+            if around.ended():
+                await anyio.lowlevel.checkpoint()  # cancelled here: nothing new starts
             try:
                 await self._call(tool, call, result, around.begun)
             finally:
@@ -226,7 +230,7 @@ class ToolExecutor:
 
 
 def _make_context(events: EventBus[Event], around: Surroundings, tool: str, tool_call_id: str) -> ToolContext:
-    progress, loop_thread, post = around.progress, threading.get_ident(), poster()
+    progress, loop_thread, post = around.progress, threading.get_ident(), around.post
 
     def tell(data: object) -> None:
         if context.on_progress is not None:  # what comes after the end of the call is dropped
@@ -269,12 +273,6 @@ def _taken_call(event: ToolCallStarted, made: ToolCall) -> ToolCall:
 
 def _is_awaitable(value: object) -> TypeIs[Awaitable[object]]:
     return isinstance(value, Awaitable)
-
-
-async def _stop_if_ended(around: Surroundings) -> None:
-    """Be cancelled now when the run has ended: nothing new starts."""
-    if around.ended():
-        await anyio.lowlevel.checkpoint()
 
 
 async def _raise_if_cancelled(error: BaseException) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 import anyio
 import anyio.lowlevel
 
-from bub.core.waking import Signal, signal_maker
+from bub.core.waking import Poster, Signal, poster, signal_maker
 from bub.errors import BubError, ModelError
 from bub.streaming import StreamEvent, StreamFailed, TextDelta, Usage, UsageReported
 
@@ -58,6 +58,7 @@ class RunStream:
         self._readable: Signal | None = None
         self._taken: Signal | None = None
         self._make_signal: Callable[[], Signal] = anyio.Event
+        self._post: Poster | None = None
         self._finished: anyio.Event | None = None
         self._life: anyio.CancelScope | None = None
         self._raised: BaseException | None = None
@@ -247,6 +248,12 @@ class RunStream:
             return raised
         self.error = BubError("the run was cancelled from inside: something in it cancelled the task that it ran in")
         return self.error
+
+    def poster(self) -> Poster:
+        """What lets the event loop of the run call a function soon, from any thread."""
+        if self._post is None:
+            self._post = poster()
+        return self._post
 
     def work(self) -> Work:
         """A block that is cancelled when the run is ended; it then raises `RunEnded`.

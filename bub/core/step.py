@@ -293,6 +293,7 @@ class Step:
             begun=exchange.begun,
             settled=settled,
             progress=progress,
+            post=stream.poster(),
         )
         await parts.executor.run(exchange.calls, tools, around)
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Protocol
+from functools import partial
+from typing import Any, Final, Protocol, TypeAlias
 
 import anyio
 import anyio.lowlevel
+
+Poster: TypeAlias = Callable[[Callable[[], None]], object]
+"""Lets an event loop call a function soon."""
 
 
 class Signal(Protocol):
@@ -31,8 +35,8 @@ class LoopSignal:
 
     __slots__ = ("_future",)
 
-    def __init__(self) -> None:
-        self._future: Final[asyncio.Future[None]] = asyncio.get_running_loop().create_future()
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._future: Final[asyncio.Future[None]] = loop.create_future()
 
     def set(self) -> None:
         """Wake the task that waits."""
@@ -48,7 +52,7 @@ class LoopSignal:
         return self._future
 
 
-def poster() -> Callable[[Callable[[], None]], object]:
+def poster() -> Poster:
     """What lets the event loop that is running call a function soon, from any thread, in the order of the calls.
 
     It does not wait. Once the loop has ended it raises a RuntimeError.
@@ -57,10 +61,12 @@ def poster() -> Callable[[Callable[[], None]], object]:
         loop = asyncio.get_running_loop()
         return lambda function: loop.call_soon_threadsafe(function)
     token: Any = anyio.lowlevel.current_token().native_token  # Any: trio need not be installed
-    post: Callable[[Callable[[], None]], object] = token.run_sync_soon
+    post: Poster = token.run_sync_soon
     return post
 
 
 def signal_maker() -> Callable[[], Signal]:
     """What makes the signals of the event loop that is running."""
-    return LoopSignal if anyio.get_cancelled_exc_class() is asyncio.CancelledError else anyio.Event
+    if anyio.get_cancelled_exc_class() is asyncio.CancelledError:
+        return partial(LoopSignal, asyncio.get_running_loop())
+    return anyio.Event
