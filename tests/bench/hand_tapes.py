@@ -61,6 +61,11 @@ def long_tape(count: int) -> Iterator[Record]:
         yield record
 
 
+def peer_tape(number: int) -> str:
+    """A name that the peer's list shows."""
+    return f"tape__{number:06}"
+
+
 def lines_of(made: Iterable[Record]) -> list[str]:
     """The lines of records."""
     return [json.dumps(record, separators=(",", ":")) + "\n" for record in made]

@@ -1,7 +1,7 @@
 """`python -m tests.bench.scale`: stores that grow to a million entries; figures and curves, no verdicts.
 
-Two things grow: one tape, where the peer can be measured too (`--peer PYTHON`), and a store of many tapes. Times are
-the medians of what one call takes by the clock on the wall.
+Two things grow: one tape, and a store of many tapes; `--peer PYTHON` measures the peer too. Times are the medians of
+what one call takes by the clock on the wall.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter_ns
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from bub.builtin.sqlite_store import SQLiteTapeStore
 from bub.tape.entry import TapeEntry
 from bub.tape.store import AsyncTapeStore, TapeQuery
 from bub.tape.store_tape import StoreTape
 
-from .hand_tapes import BATCH, NEEDLE, lines_of, long_tape, records
+from .hand_tapes import BATCH, NEEDLE, Record, lines_of, long_tape, peer_tape, records
 from .plot import Panel, chart
 from .report import machine, write_between
 from .tapes import Stores, entries_of, fill
@@ -48,25 +48,29 @@ def main() -> int:
     if arguments.peer:
         for name, curve in _peer(arguments.peer, sizes).items():
             tape[name] = {int(size): taken for size, taken in curve.items()}
-    store = asyncio.run(many_tapes([size // scale for size in STORE_SIZES]))
+    sizes = [size // scale for size in STORE_SIZES]
+    store = asyncio.run(many_tapes(sizes))
+    peers = _peer_of_many(arguments.peer, sizes) if arguments.peer else {}
+    both = store | {f"{name}, {PEER}": curve for name, curve in peers.items()}
     text = "\n\n".join(
-        [machine(), table("one tape of so many entries", tape), table("so many entries in tapes of 100", store)]
+        [machine(), table("one tape of so many entries", tape), table("so many entries in tapes of 100", both)]
     )
     print(text)
     if arguments.write:
         write_between(DOCS / "performance.md", "scale", text)
-        (DOCS / "tapes.svg").write_text(chart(panels(tape, store)), encoding="utf-8")
+        (DOCS / "tapes.svg").write_text(chart(panels(tape, store, peers)), encoding="utf-8")
     return 0
 
 
-def panels(tape: Curves, store: Curves) -> list[Panel]:
-    """What is drawn: appending to one tape, opening it, and the store."""
+def panels(tape: Curves, store: Curves, peers: Curves) -> list[Panel]:
+    """What is drawn: appending to one tape, opening it, the store, and that of the peer if it was measured."""
     appends = {name: curve for name, curve in tape.items() if name.startswith("append")}
     opens = {name: curve for name, curve in tape.items() if name.startswith("open")}
     return [
         Panel("append 16 entries to one tape", "entries of the tape", appends),
         Panel("open, and read since the anchor", "entries of the tape", opens),
         Panel("SQLite, tapes of 100 entries", "entries of the store", store),
+        *([Panel(f"{PEER}, tapes of 100 entries", "entries of the store", peers)] if peers else []),
     ]
 
 
@@ -102,11 +106,20 @@ def _peer(python: str, sizes: Sequence[int]) -> Mapping[str, Mapping[str, float]
     """The same, of the peer, in its own environment."""
     with tempfile.TemporaryDirectory() as folder:
         for size in sizes:
-            Path(folder, f"tape__{size}.jsonl").write_text("".join(lines_of(long_tape(size))), encoding="utf-8")
-        command = [python, "-m", "bench.peer_scale", folder, *map(str, sizes)]
-        done = subprocess.run(command, cwd=Path(__file__).parents[1], stdout=subprocess.PIPE, text=True, check=True)
-    curves: dict[str, dict[str, float]] = json.loads(done.stdout)
+            _write_peer_tape(folder, size, long_tape(size))
+        curves: dict[str, dict[str, float]] = _run_peer(python, "one", folder, *map(str, sizes))
     return {f"{name}, {PEER}": curve for name, curve in curves.items()}
+
+
+def _write_peer_tape(folder: str, number: int, made: Iterable[Record]) -> None:
+    Path(folder, f"{peer_tape(number)}.jsonl").write_text("".join(lines_of(made)), encoding="utf-8")
+
+
+def _run_peer(python: str, *arguments: str) -> Any:
+    """What `peer_scale` prints. Any: JSON."""
+    command = [python, "-m", "bench.peer_scale", *arguments]
+    done = subprocess.run(command, cwd=Path(__file__).parents[1], stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout)
 
 
 # ---------------------------------------------------------------------------------------------------------- many tapes
@@ -138,6 +151,24 @@ async def grow(store: AsyncTapeStore, start: int, stop: int) -> None:
         async with store.transaction() as together:
             for tape in range(number, min(number + 10, stop)):
                 await together.append(f"tape-{tape:06}", [rare, *made[1:]] if tape % 1000 == 0 else made)
+
+
+def _peer_of_many(python: str, sizes: Sequence[int]) -> Curves:
+    """The same, of the peer: a folder with a file for each tape."""
+    curves: Curves = {}
+    plain = records(TAPE_LENGTH)
+    plain[TAPE_LENGTH // 2] |= {"kind": "anchor", "payload": {"name": "handoff", "state": {}}}
+    found = [plain[0] | {"payload": {"role": "user", "content": f"a {NEEDLE} in the hay"}}, *plain[1:]]
+    with tempfile.TemporaryDirectory() as folder:
+        there = 0
+        for size in sizes:
+            for number in range(there, size // TAPE_LENGTH):
+                _write_peer_tape(folder, number, plain if number % 1000 else found)
+            there = size // TAPE_LENGTH
+            taken: dict[str, float] = _run_peer(python, "many", folder, str(there))
+            for name, milliseconds in taken.items():
+                curves.setdefault(name, {})[size] = milliseconds
+    return curves
 
 
 def _works(store: SQLiteTapeStore, path: Path, tapes: int) -> list[tuple[str, Callable[[], Awaitable[object]]]]:

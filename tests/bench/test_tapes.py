@@ -48,8 +48,10 @@ def test_a_raw_write_is_in_the_file_at_once(tmp_path: Path) -> None:
 def test_the_curves_of_growing_stores_are_measured_and_drawn() -> None:
     tape, store = asyncio.run(one_tape([100, 200])), asyncio.run(many_tapes([1000, 2000]))
     assert all(len(curve) == 2 and min(curve.values()) > 0 for curves in (tape, store) for curve in curves.values())
-    lines = [*ET.fromstring(chart(panels(tape, store))).iter("{http://www.w3.org/2000/svg}polyline")]
-    assert len(lines) == len(tape) + len(store)
+    peers = {"open": {1000: 2.0, 2000: 4.0}}
+    lines = [*ET.fromstring(chart(panels(tape, store, peers))).iter("{http://www.w3.org/2000/svg}polyline")]
+    assert len(lines) == len(tape) + len(store) + 1
+    assert len(panels(tape, store, {})) == 3
     assert "| open |" in table("entries", store)
 
 
