@@ -1,7 +1,7 @@
 """The peer's side of `scale.py`, in its environment, from `tests`.
 
-`python -m bench.peer_scale one FOLDER SIZE...` wants a tape of each size in the folder, `many FOLDER TAPES` so many tapes.
-They are written by hand. Printed are milliseconds by what was done, and by size where there are several.
+`python -m bench.peer_scale one FOLDER SIZE...` wants a tape of each size in the folder, `many FOLDER TAPES` so many
+tapes. They are written by hand. Printed are milliseconds by what was done, and by size where there are several.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class Peer:
     def search(self) -> None:
         """Look for a rare word in every tape."""
         store = self.opened()
-        assert any([list(store.fetch_all(self.query(store, tape).query(NEEDLE))) for tape in store.list_tapes()])
+        found = [list(store.fetch_all(self.query(store, tape).query(NEEDLE))) for tape in store.list_tapes()]
+        assert any(found)
 
 
 def one(folder: str, *sizes: str) -> dict[str, dict[str, float]]:
@@ -98,4 +99,4 @@ def median_of(work: Callable[[], object], times: int = TIMES) -> float:
 
 
 if __name__ == "__main__":
-    print(json.dumps({"one": one, "many": many}[sys.argv[1]](*sys.argv[2:])))
+    print(json.dumps(one(*sys.argv[2:]) if sys.argv[1] == "one" else many(*sys.argv[2:])))
