@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 else:
     republic = LazyModule("republic")
 
+PLAIN_INT: Final = 1 << 2000
+"""From here on, and down from its negative, an integer is written in hexadecimal: how many digits of a decimal number
+Python writes and reads is limited, and by the program."""
+
 _COLLECTIONS: Final = (list, tuple, set, frozenset)
 _ROLES: Final = ("system", "user", "assistant", "tool")
 
@@ -41,14 +45,32 @@ def message_from_dict(data: Mapping[str, object], /) -> republic.Message:
     if role not in _ROLES:
         raise ContentError(f"expected one of {', '.join(_ROLES)}, got {role!r} - role of a model message")
     try:
-        return republic.Message.from_dict(data)
+        message = republic.Message.from_dict(data)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise ContentError(f"cannot read a model message of role {role!r}: {reason}") from error
+    check_message(message)
+    return message
+
+
+def check_message(message: object, /) -> None:
+    """Refuse what is no model message, or has something else where text belongs: no provider takes it.
+
+    Raises:
+        ContentError: It is none. (A `TypeError` and a `ValueError`.)
+    """
+    if not isinstance(message, republic.Message):
+        raise ContentError(f"expected a model message, got {type(message).__qualname__}")
+    texts: list[tuple[object, str]] = [(part.text, "text") for part in message.parts if type(part) is republic.Text]
+    for call in message.tool_calls:
+        texts += (call.id, "id of a tool call"), (call.name, "name of a tool call"), (call.arguments, "arguments")
+    for text, what in texts:
+        if not isinstance(text, str):
+            raise ContentError(f"expected text, got {type(text).__qualname__} - {what} of a model message")
 
 
 _Default: TypeAlias = Callable[[object], object]
-_ATOMS: Final = frozenset({str, int, float, bool, type(None)})
+_ATOMS: Final = frozenset({str, float, bool, type(None)})
 _layouts: WeakKeyDictionary[type[msgspec.Struct], tuple[dict[str, object], tuple[tuple[str, str], ...]]] = (
     WeakKeyDictionary()
 )
@@ -64,7 +86,8 @@ def to_builtins(payload: object, /, *, default: _Default | None = None) -> objec
 
     Structs, dataclasses, attrs classes and Pydantic models become dicts; a tagged struct has its tag. An exception
     becomes `{"type": ..., "message": ...}`, a republic message what its own `to_dict` gives, a path text; dates, enums
-    and bytes become what msgspec makes of them. `msgspec.convert` reads structs of such fields back.
+    and bytes become what msgspec makes of them, and an integer beyond `PLAIN_INT` hexadecimal text. `msgspec.convert`
+    reads structs of such fields back.
 
     What lives only in the running program is left out: every class names such fields of its own in a class variable
     `__left_out__`, a tuple of field names; those of its base classes count too.
@@ -94,6 +117,8 @@ def to_builtins(payload: object, /, *, default: _Default | None = None) -> objec
 def _made_plain(value: object, default: _Default | None) -> object:
     if type(value) in _ATOMS:
         return value
+    if type(value) is int:
+        return value if -PLAIN_INT < value < PLAIN_INT else hex(value)
     if _is_mapping(value):
         return {_made_key(key): _made_plain(item, default) for key, item in value.items()}
     if _is_collection(value):

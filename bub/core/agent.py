@@ -281,7 +281,8 @@ class Agent:
             tape: The tape of the run.
             prompt: What the user says; None when the conversation goes on by itself.
         """
-        offered = [tool for tool in self.tools.values() if not tool.deferred and for_models(tool)]
+        tools = [checked_tool(tool, f"Agent.tools[{name!r}]") for name, tool in self.tools.items()]
+        offered = [tool for tool in tools if not tool.deferred and for_models(tool)]
         return [*offered, *self._deferred.offered(tape)]
 
     def _open(
@@ -337,7 +338,8 @@ class Agent:
             stream.put_nowait(TextDelta(await command.run(line, self._commands())))
 
     def _commands(self) -> dict[str, Tool]:
-        return {name: tool for name, tool in self.tools.items() if tool.exposure != "code"}
+        tools = {name: checked_tool(tool, f"Agent.tools[{name!r}]") for name, tool in self.tools.items()}
+        return {name: tool for name, tool in tools.items() if tool.exposure != "code"}
 
 
 async def _produce(

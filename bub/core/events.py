@@ -18,6 +18,7 @@ from typing_extensions import override
 
 from bub.bus import Event
 from bub.core.tools import ToolContext
+from bub.errors import ContentError
 from bub.messages import republic
 from bub.prompt import UserContent
 from bub.streaming import FinishReason, StreamState, Usage
@@ -36,6 +37,17 @@ ChatOutcome: TypeAlias = Literal["complete", "partial", "failed"]
 """How much of an exchange there is to record: `partial` when the answer broke off."""
 
 # ------------------------------------------------------------------------------------------------------ payloads
+
+
+def _check_type(value: object, kind: type | tuple[type, ...], expected: str, where: str) -> None:
+    """Refuse at once what would make a call go another way, or the tape unreadable: no checker sees all code."""
+    if not isinstance(value, kind):
+        raise ContentError(f"expected {expected}, got {type(value).__qualname__} - {where}")
+
+
+def _check_action(value: object, known: tuple[str, ...], where: str) -> None:
+    if value not in known:
+        raise ContentError(f"expected {' or '.join(map(repr, known))}, got {value!r} - {where}")
 
 
 class LLMCallRequest(msgspec.Struct, frozen=True):
@@ -124,10 +136,17 @@ class LLMCallDecision(msgspec.Struct, frozen=True):
     Attributes:
         action: What to do instead: `finish` takes `text` for the answer.
         text: The answer.
+
+    Raises:
+        ContentError: A field is not of its type, or there is no such action. (A `TypeError` and a `ValueError`.)
     """
 
     action: Literal["finish"] = "finish"
     text: str = ""
+
+    def __post_init__(self) -> None:
+        _check_action(self.action, ("finish",), "LLMCallDecision.action")
+        _check_type(self.text, str, "text", "LLMCallDecision.text")
 
     @classmethod
     def finish(cls, text: str) -> Self:
@@ -200,12 +219,20 @@ class ToolCallDecision(msgspec.Struct, frozen=True):
         arguments: With `proceed`: the arguments to use; None leaves them.
         result: With `replace`: what the tool is taken to have returned.
         message: With `deny`: why, as the model reads it.
+
+    Raises:
+        ContentError: A field is not of its type, or there is no such action. (A `TypeError` and a `ValueError`.)
     """
 
     action: Literal["proceed", "replace", "deny"] = "proceed"
     arguments: dict[str, Any] | None = None
     result: Any = None
     message: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_action(self.action, ("proceed", "replace", "deny"), "ToolCallDecision.action")
+        _check_type(self.arguments, (dict, type(None)), "a dict or None", "ToolCallDecision.arguments")
+        _check_type(self.message, (str, type(None)), "text or None", "ToolCallDecision.message")
 
     @classmethod
     def proceed(cls, arguments: dict[str, Any] | None = None) -> Self:
@@ -380,9 +407,11 @@ class StepFinished(TapeEvent, kw_only=True):
 
     @override
     def __setattr__(self, name: str, value: object) -> None:
-        if name == "next_prompt" and self.next_prompt is not None and value != self.next_prompt:
-            facts = {"run_id": self.run_id, "step": self.step, "replaced": self.next_prompt, "by": value}
-            logger.warning("step.next_prompt_replaced", extra=facts)
+        if name == "next_prompt":
+            _check_type(value, (str, type(None)), "text or None", "StepFinished.next_prompt")
+            if self.next_prompt is not None and value != self.next_prompt:
+                facts = {"run_id": self.run_id, "step": self.step, "replaced": self.next_prompt, "by": value}
+                logger.warning("step.next_prompt_replaced", extra=facts)
         super().__setattr__(name, value)
 
 

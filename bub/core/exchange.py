@@ -10,8 +10,8 @@ from bub.core.arguments import read_arguments
 from bub.core.events import ToolCallResult
 from bub.core.results import error_text, result_content, result_text
 from bub.core.tools import Tool
-from bub.errors import ModelError, ToolArgumentError
-from bub.messages import republic
+from bub.errors import ContentError, ModelError, ToolArgumentError
+from bub.messages import check_message, republic
 from bub.model import NOTHING_SAID, AnswerCompleted
 from bub.prompt import UserContent
 from bub.streaming import FinishReason, Usage
@@ -24,6 +24,9 @@ NOT_STARTED: Final = "The call was not made: the run ended before it."
 
 _SUMMARY: Final = 500
 """How much of a text goes into a summary: what was too long for the model may be one of these texts."""
+
+_SUMMARY_OF_USER: Final = 4000
+"""The same for what the user said, which is an instruction more often."""
 
 
 class Outcome(NamedTuple):
@@ -95,12 +98,29 @@ class Exchange:
         """Whether the model has said anything, and so has read the messages."""
         return any(self.pieces) or self.answer is not None
 
-    def complete(self, completed: AnswerCompleted) -> None:
-        """Take the whole answer."""
+    def complete(self, completed: AnswerCompleted) -> str:
+        """Take the whole answer.
+
+        Returns:
+            Its text, when none of it came in pieces.
+
+        Raises:
+            ModelError: It is none, or the second one.
+        """
+        if self.answer is not None:
+            raise ModelError(f"expected one whole answer, got two - model {self.model}")
+        try:
+            check_message(completed.message)
+        except ContentError as error:
+            raise ModelError(f"{error} - answer of model {self.model}") from error
         self.answer = answer = with_distinct_ids(completed.message)
         self.calls = answer.tool_calls
         self.model = completed.model or self.model
         self.finish_reason = completed.finish_reason
+        if any(self.pieces) or not (text := answer.text):
+            return ""
+        self.pieces.append(text)
+        return text
 
     def check_answer(self) -> None:
         """Refuse an answer that is not whole, or has nothing in it.
@@ -136,8 +156,14 @@ class Exchange:
                 messages.append(republic.tool(call, text, is_error=True))
         return messages
 
-    def summary(self) -> dict[str, Any]:
-        """The text of the answer and the tool calls with their results, long ones shortened, as plain data."""
+    def summary(self, *, with_prompt: bool) -> dict[str, Any]:
+        """What was said and done, long texts shortened, as plain data: for a model that will not read the exchange.
+
+        Args:
+            with_prompt: Whether the prompt is told, beside the messages that came in the meantime.
+        """
+        heard = self.sent if with_prompt else self.sent[: len(self.sent) - len(self._asked)]
+        user = [_shortened("\n".join(map(result_text, message.parts)), _SUMMARY_OF_USER) for message in heard]
         calls: list[dict[str, Any]] = []
         for call in self.calls:
             outcome = self.outcomes.get(call.id)
@@ -145,13 +171,12 @@ class Exchange:
             failed = outcome is None or outcome.is_error
             shown = {"tool": call.name, "arguments": _shortened(call.arguments), "result": _shortened(text)}
             calls.append({**shown, "is_error": True} if failed else shown)
-        return {"text": _shortened(text), "calls": calls} if (text := self.text) else {"calls": calls}
+        told = {"user": user, "text": _shortened(self.text), "calls": calls}
+        return {name: value for name, value in told.items() if value}
 
 
-def _shortened(text: str) -> str:
-    if len(text) <= _SUMMARY:
-        return text
-    return f"{text[:_SUMMARY]}... ({len(text)} characters)"
+def _shortened(text: str, most: int = _SUMMARY) -> str:
+    return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
 
 
 def with_distinct_ids(message: republic.Message) -> republic.Message:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from functools import partial
 from time import perf_counter_ns
 from typing import Any, Final, NamedTuple
@@ -25,8 +28,13 @@ from bub.messages import republic
 from bub.tape.tape import Tape
 from bub.turn import TurnState
 
+logger: Final = logging.getLogger(__name__)
+
 THREADS: Final = 40
-"""How many plain functions of an agent may run in threads at once, those that were given up on among them."""
+"""How many plain functions of an agent may run in threads at once. Those that were given up on do not count, nor does
+one that another one waits for."""
+
+_in_thread: ContextVar[bool] = ContextVar("bub_in_thread_of_tool", default=False)
 
 
 class Surroundings(NamedTuple):
@@ -59,6 +67,13 @@ class Surroundings(NamedTuple):
     post: Poster
 
 
+class _Threads(NamedTuple):
+    """What bounds the threads of an event loop: we do, as a place is free again when a function is given up on."""
+
+    places: anyio.Semaphore
+    unbounded: anyio.CapacityLimiter
+
+
 class ToolExecutor:
     """Runs calls of the tools of an agent.
 
@@ -70,7 +85,7 @@ class ToolExecutor:
     def __init__(self, events: EventBus[Event], limit: int | None = None) -> None:
         self._events: Final = events
         self._limit: Final = limit
-        self._threads: Final = anyio.lowlevel.RunVar[anyio.CapacityLimiter | None](f"threads of tools {id(self)}", None)
+        self._threads: Final = anyio.lowlevel.RunVar[_Threads | None](f"threads of tools {id(self)}", None)
 
     async def run(self, calls: Sequence[republic.ToolCall], tools: Mapping[str, Tool], around: Surroundings) -> None:
         """Run all calls, those of one step at the same time.
@@ -205,28 +220,38 @@ class ToolExecutor:
 
     async def _in_thread(self, tool: Tool, arguments: Arguments, call: ToolCall, begun: set[str]) -> object:
         """Call a plain function in a thread, so that it does not stop the loop; it sees our context variables."""
+        if _in_thread.get():  # it would wait for a place that the function holds that waits for it
+            return await self._in_free_thread(tool, arguments, call, begun)
+        async with self._places().places:
+            return await self._in_free_thread(tool, arguments, call, begun)
+
+    async def _in_free_thread(self, tool: Tool, arguments: Arguments, call: ToolCall, begun: set[str]) -> object:
+        threads = self._places()
         ticket = threading.Lock()  # the thread begins with it, or the call was given up before and never begins
 
         def work() -> tuple[object]:  # a tuple, because trio takes no coroutine from a thread
             if not ticket.acquire(blocking=False):
                 return (None,)
             begun.add(call.tool_call_id)
+            _in_thread.set(True)
             return (call_handler(tool, arguments, call.context),)
 
         try:
-            (returned,) = await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._limiter())
-        except BaseException:
+            (returned,) = await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=threads.unbounded)
+        except BaseException as error:
             if not ticket.acquire(blocking=False):
                 begun.add(call.tool_call_id)
+                if isinstance(error, anyio.get_cancelled_exc_class()):
+                    logger.info("tool.thread_left %s may go on in a thread that nobody waits for", tool.name)
             raise
         return returned
 
-    def _limiter(self) -> anyio.CapacityLimiter:
-        limiter = self._threads.get()
-        if limiter is None:
-            limiter = anyio.CapacityLimiter(THREADS)
-            self._threads.set(limiter)
-        return limiter
+    def _places(self) -> _Threads:
+        threads = self._threads.get()
+        if threads is None:
+            threads = _Threads(anyio.Semaphore(THREADS), anyio.CapacityLimiter(math.inf))
+            self._threads.set(threads)
+        return threads
 
 
 def _make_context(events: EventBus[Event], around: Surroundings, tool: str, tool_call_id: str) -> ToolContext:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from bub.core.agent_checks import checked_tool
 from bub.core.tools import Tool, by_model_name
 from bub.messages import republic
 
@@ -35,10 +36,13 @@ class Offers:
         """The offer of these tools.
 
         Raises:
+            ConfigError: One is none. (A `ValueError`.)
             ToolNameError: A model could not tell two of them apart. (A `ValueError`.)
         """
         listed = tuple(tools)
         if self._last.tools != listed:
+            for place, tool in enumerate(listed):
+                checked_tool(tool, f"prepare_tools()[{place}]")
             by_name = by_model_name(listed)
             sent = tuple(republic.Tool(name, tool.description, tool.parameters) for name, tool in by_name.items())
             self._last = Offer(listed, by_name, tuple(tool.name for tool in listed), sent)

@@ -36,7 +36,7 @@ class TapeRecorder:
 
     async def on_run_started(self, event: RunStarted) -> None:
         """Record that a run began; the prompt itself is recorded with the first exchange."""
-        facts = {"model": event.model, "metadata": to_builtins(event.metadata)}
+        facts = {"model": event.model, "metadata": to_builtins(event.metadata, default=repr)}
         await event.tape.append_event("run.started", facts, run_id=event.run_id)
 
     async def on_run_finished(self, event: RunFinished) -> None:

@@ -13,7 +13,7 @@ from typing_extensions import TypeIs
 
 from bub.core.tools import Tool
 from bub.errors import ContentError, ToolDeniedError
-from bub.messages import republic, to_builtins
+from bub.messages import PLAIN_INT, republic, to_builtins
 from bub.prompt import UserContent
 
 logger: Final = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ def result_text(result: object, /) -> str:
         return f"[{result.kind}: {result.media_type}]"
     if _is_text_part(result):
         return _text(result.text)
-    if type(result) is int:  # as frequent as text
+    if type(result) is int and -PLAIN_INT < result < PLAIN_INT:  # as frequent as text
         return str(result)
     try:
         return _text(json.dumps(to_builtins(result, default=_described), ensure_ascii=False))
@@ -109,6 +109,8 @@ def _rendered(tool: str, render: Callable[[object], object], result: object) -> 
 
 
 def _described(value: object) -> str:
+    if isinstance(value, int):
+        return hex(value)  # it is too long to be written otherwise
     try:
         return _text(str(value))
     except Exception:  # code of the object's class

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from time import perf_counter_ns
 from typing import Any, Final
 
+import anyio
+
 from bub.core.events import MessagesPending, RunFinished, RunStarted, RunStatus, StepFinished, StepStarted, StepStatus
 from bub.core.exchange import Exchange
 from bub.core.run_stream import RunEnded
@@ -129,19 +131,19 @@ class Run:
                 used = step.exchange.usage
                 self._usage = used if self._usage is None else self._usage + used
         self._complete += 1
-        if exchange.calls:
-            self._done.append(exchange.summary())
+        self._done.append(exchange.summary(with_prompt=prompt is not self._prompt))
         return exchange
 
     async def _status_after(self, exchange: Exchange) -> StepStatus:
         """Whether another step follows; takes the messages that came during this one."""
-        stream, most = self._parts.stream, self._max_steps
-        if most is None:
+        stream = self._parts.stream
+        if self._max_steps is None:
             return "ok"
+        most = self._max_steps + self._handed_off  # the step that was too long for the model does not count
         if exchange.calls:
             if self._steps < most:
                 return "cancelled" if stream.is_ending() else "continue"
-            text = f"expected an answer within {most} steps, got tool calls in the last one"
+            text = f"expected an answer within {self._max_steps} steps, got tool calls in the last one"
             self._failure = ModelError(text)
             stream.put_nowait(StreamFailed("model", text))
             return "ok"
@@ -218,10 +220,21 @@ class Run:
         if not any(entry.payload == message_to_dict(message) for entry in found):
             await tape.append_messages([message], run_id=run_id)
 
+    def _told_of(self, error: BaseException) -> Exception | None:
+        """What went wrong with a run that did not come to its end; None when somebody ended it."""
+        told = self._parts.stream.told_of(error)
+        if isinstance(told, Exception):
+            return told
+        if isinstance(error, (RunEnded, KeyboardInterrupt, anyio.get_cancelled_exc_class())):
+            return self._failure
+        stopped = BubError(f"the run was stopped: {type(error).__qualname__} was raised in it")
+        stopped.__cause__ = error
+        return stopped
+
     async def _emit_finished(self, error: BaseException | None, started_ns: int) -> None:
         """Say that the run is over."""
         parts = self._parts
-        told = error if isinstance(error, Exception) else self._failure
+        told = self._failure if error is None else self._told_of(error)
         status: RunStatus = "error" if told is not None else "ok" if error is None else "cancelled"
         await parts.events.emit(
             RunFinished(

@@ -63,9 +63,11 @@ class RunStream:
         self._life: anyio.CancelScope | None = None
         self._raised: BaseException | None = None
         self._lost: Exception | None = None
+        self._cut: BubError | None = None
         self._started = False
         self._done = False
         self._closed = False
+        self._logged = False
 
     # -------------------------------------------------------------------------------------------------- reading
 
@@ -115,15 +117,24 @@ class RunStream:
         if self._started and not self._done and self not in _inside.get():
             with anyio.CancelScope(shield=True):
                 await self._wait_for_end()
+        self._log_unread()
+
+    def _log_unread(self) -> None:
+        """Log what ended the run when no reader is going to see it."""
+        unread = self._raised
+        if isinstance(unread, Exception) and unread is not self._lost and not self._logged:
+            self._logged = True
+            logger.error("run.failed_unread", exc_info=unread)
 
     def raise_once(self, *, fatal: bool = False) -> None:
         """Raise what ended the run, unless it was raised already.
 
         Args:
-            fatal: Only what is no ordinary exception, such as a KeyboardInterrupt.
+            fatal: Only what is no ordinary exception, such as a KeyboardInterrupt. A SystemExit is for the reader: in a
+                task of its own asyncio would make it the end of the event loop, with everybody else in it.
         """
         raised = self._raised
-        if raised is not None and not (fatal and isinstance(raised, Exception)):
+        if raised is not None and not (fatal and isinstance(raised, Exception | SystemExit)):
             self._raised = None
             raise raised
 
@@ -235,19 +246,21 @@ class RunStream:
             if isinstance(raised, BubError):
                 self.error = raised
         except BaseException as raised:  # KeyboardInterrupt and the like: to the reader, and through it to the program
-            self._raised = self._told_of(raised)
+            self._raised = self.told_of(raised)
         finally:
             self._done = True
             for waiting in (self._readable, self._finished):
                 if waiting is not None:
                     waiting.set()
 
-    def _told_of(self, raised: BaseException) -> BaseException:
-        """What the reader is told of the end of the run: a run that nobody ended did not just end."""
-        if not isinstance(raised, anyio.get_cancelled_exc_class()):
+    def told_of(self, raised: BaseException) -> BaseException:
+        """What is told of the end of the run: one that nobody ended did not just end."""
+        if not isinstance(raised, anyio.get_cancelled_exc_class()) or self._ending:
             return raised
-        self.error = BubError("the run was cancelled from inside: something in it cancelled the task that it ran in")
-        return self.error
+        if self._cut is None:
+            text = "the run was cancelled from inside: something in it cancelled the task that it ran in"
+            self._cut = self.error = BubError(text)
+        return self._cut
 
     def poster(self) -> Poster:
         """What lets the event loop of the run call a function soon, from any thread."""

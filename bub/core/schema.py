@@ -24,8 +24,8 @@ JsonSchema: TypeAlias = dict[str, Any]  # Any: JSON
 _REF: Final = "#/$defs/"
 _ANYTHING: Final = "$anything"  # msgspec takes no empty schema from a hook; `_inlined` removes the mark
 _MARKS: Final = ("$ref", _ANYTHING)
-_ATOMS: Final = (str, int, float, bool, bytes, type(None))
-_CONTAINERS: Final = (list, dict, set, bytearray)
+_CONTAINERS: Final = (list, dict, set, bytearray, tuple, frozenset, msgspec.Struct)
+_DATA: Final = ("__dataclass_fields__", "__attrs_attrs__", "model_dump")
 _BY_POSITION: Final = (FunctionType, MethodType)
 
 
@@ -137,20 +137,18 @@ def _struct(parameters: Iterable[Parameter]) -> type[msgspec.Struct]:
     fields: list[tuple[str, Any, Any]] = []  # Any: what defstruct takes
     for parameter in parameters:
         default = parameter.default
-        if default is NODEFAULT or isinstance(default, _ATOMS):
-            fields.append((parameter.name, parameter.type, msgspec.field(default=default)))
+        if is_data(default):
+            made = msgspec.field(default_factory=partial(copy.deepcopy, default))
         else:
-            make = partial(_fresh, default)
-            fields.append((parameter.name, parameter.type, msgspec.field(default_factory=make)))
+            made = msgspec.field(default=default)
+        fields.append((parameter.name, parameter.type, made))
     return msgspec.defstruct("Arguments", fields, kw_only=True, frozen=True, eq=False, forbid_unknown_fields=True)
 
 
-def _fresh(default: object) -> object:
-    return copy.deepcopy(default) if _is_container(default) else default
-
-
-def _is_container(value: object) -> bool:
-    return isinstance(value, _CONTAINERS)
+def is_data(default: object) -> bool:
+    """Whether each call gets a copy of a default: it may change, and is no mark that no argument was given."""
+    kind = type(default)
+    return isinstance(default, _CONTAINERS) or any(hasattr(kind, mark) for mark in _DATA)
 
 
 # ---------------------------------------------------------------------------------------------------- plain data
@@ -192,6 +190,8 @@ def _schema_of_custom(wanted: type) -> JsonSchema:
 
 def schema_problem(wanted: Any, /) -> str:  # Any: a type form
     """Why a type cannot be that of a tool's parameter; empty when it can."""
+    if wanted is msgspec.Raw:
+        return "msgspec.Raw is JSON that nobody has read. Annotate it with `object` instead."
     try:
         _schemas([wanted])
         msgspec.json.Decoder(wanted, dec_hook=from_plain)

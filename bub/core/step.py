@@ -225,6 +225,9 @@ class Step:
             async for event in events:
                 match event:
                     case TextDelta(text):
+                        if type(text) is not str:
+                            got = type(text).__qualname__
+                            raise ModelError(f"expected text, got {got} - a piece of the answer of {exchange.model}")
                         exchange.pieces.append(text)
                         if stream.put_nowait(event):
                             await stream.room()
@@ -235,7 +238,11 @@ class Step:
                     case UsageReported(usage):
                         exchange.usage = usage if exchange.usage is None else exchange.usage + usage
                     case AnswerCompleted():
-                        exchange.complete(event)
+                        if (whole := exchange.complete(event)) and stream.put_nowait(TextDelta(whole)):
+                            await stream.room()
+                    case _:  # a client of somebody else
+                        got = type(event).__qualname__
+                        raise ModelError(f"expected an event of an answer, got {got} - model {exchange.model}")
         except BaseException:  # a generator that nobody closes would be closed later, in another task
             close = getattr(events, "aclose", None)
             if close is not None:

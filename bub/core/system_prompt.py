@@ -11,6 +11,7 @@ from typing_extensions import TypeIs
 
 from bub.core.tools import Tool
 from bub.errors import ConfigError, ContentError
+from bub.messages import to_builtins
 from bub.prompt import UserContent
 from bub.tape.tape import AnchorSummary, Tape
 from bub.turn import TurnState
@@ -128,5 +129,5 @@ def anchor_section(anchor: AnchorSummary | None) -> str:
     """What the newest anchor tells a model that reads only what comes after it; empty when it tells nothing."""
     if anchor is None or not anchor.state:
         return ""
-    told = json.dumps(anchor.state, ensure_ascii=False, default=str)
+    told = json.dumps(to_builtins(anchor.state, default=str), ensure_ascii=False)
     return f"The conversation before this point was handed off as {anchor.name!r}. What it left: {told}"

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, Final, ParamSpec, TypeVar, overload
+from typing import Any, Final, ParamSpec, TypeVar, get_args, overload
 
 import msgspec
 from msgspec import NODEFAULT
 
-from bub.core.schema import Parameter, Signature, schema_problem
-from bub.core.tools import FunctionTool, ToolContext, ToolExposure
+from bub.core.schema import Parameter, Signature, is_data, schema_problem
+from bub.core.tools import FunctionTool, Tool, ToolContext, ToolExposure
 from bub.core.typehints import members_of, resolved_types, signature_of, written_function
 from bub.errors import ToolDefinitionError
 
@@ -42,6 +43,9 @@ class ToolMaker(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         Raises:
             ToolDefinitionError: The function cannot be one; the text says everything that is in the way.
         """
+        if isinstance(function, Tool):
+            problem = "it is a tool already. Make a changed copy with msgspec.structs.replace instead."
+            raise ToolDefinitionError(function.name, [problem])
         written = written_function(function)
         name = _name(written) if self.name is None else self.name
         summary, described = read_docstring(_docstring(function, written))
@@ -172,6 +176,8 @@ def _problems_of_the_whole(name: str, function: object, options: ToolMaker) -> I
         yield f"expected a name, got {name!r}. Pass name= instead."
     if options.timeout is not None and not options.timeout > 0:
         yield f"expected a positive number of seconds, got {options.timeout!r} - timeout"
+    if options.exposure not in get_args(ToolExposure):
+        yield f"expected one of {', '.join(get_args(ToolExposure))}, got {options.exposure!r} - exposure"
     written = written_function(function)
     if inspect.isgeneratorfunction(written) or inspect.isasyncgenfunction(written):
         yield "expected a function that returns its result, got a generator. Use context.progress() instead."
@@ -212,7 +218,9 @@ def _takes_context(parameter: inspect.Parameter, resolved: object) -> bool:
 
 def _problems(parameter: inspect.Parameter, types: Mapping[str, object]) -> Iterator[str]:
     name = parameter.name
-    if parameter.kind is parameter.VAR_POSITIONAL:
+    if name.startswith("__"):
+        yield f"parameter {name!r} begins like one that is positional-only. Rename it without the underscores."
+    elif parameter.kind is parameter.VAR_POSITIONAL:
         yield f"parameter *{name} takes values without names, but a model names them. Take a list instead."
     elif parameter.kind is parameter.VAR_KEYWORD:
         yield f"parameter **{name} takes names that a model cannot know. Take a dict instead."
@@ -228,8 +236,19 @@ def _problems(parameter: inspect.Parameter, types: Mapping[str, object]) -> Iter
     elif isinstance(error, Exception):
         reason = f"{type(error).__qualname__}: {error}"
         yield f"cannot resolve {_text(parameter.annotation)}: {reason} - parameter {name!r}"
-    elif problem := schema_problem(types[name]):
+    elif (problem := schema_problem(types[name])) or (problem := _problem_of_default(parameter.default)):
         yield f"parameter {name!r}: {problem}"
+
+
+def _problem_of_default(default: object) -> str:
+    """Why a default cannot be made anew for each call; empty when it can, or need not."""
+    if not is_data(default):
+        return ""
+    try:
+        copy.deepcopy(default)
+    except Exception as error:  # code of its class
+        return f"its default cannot be copied: {type(error).__qualname__}: {error}. Make it None instead."
+    return ""
 
 
 def _text(annotation: object) -> str:
@@ -241,7 +260,8 @@ def _text(annotation: object) -> str:
 
 def _docstring(function: object, written: object) -> str:
     told = None if isinstance(function, partial) else inspect.getdoc(function)
-    return told or inspect.getdoc(written) or ""
+    told = told or inspect.getdoc(written) or ""
+    return "" if told == inspect.getdoc(type.__call__) else told  # what Python says of any callable object
 
 
 def read_docstring(text: str, /) -> tuple[str, dict[str, str]]:

@@ -18,8 +18,10 @@ from bub.core.events import MessagesPending, RunFinished, StepFinished
 from bub.core.system_prompt import PromptContext
 from bub.core.tools import Tool, model_name
 from bub.envelope import Envelope
+from bub.errors import HookTypeError
 from bub.framework.framework import BubFramework, pipeline_of
 from bub.hooks.interception import PluginAgentHooks
+from bub.hooks.named import NamedCalls
 from bub.prompt import UserContent, to_legacy_prompt
 from bub.tape.context import TapeContext
 from bub.tape.sidecar import TapeSidecar
@@ -88,6 +90,7 @@ class AgentPlugins:
         if framework is None and plugins is None:
             self.framework.load_hooks()
         _register_all(self.framework, plugins or ())
+        self._continue_prompt: Final = NamedCalls(self.framework.hooks).first(self.framework.hooks.continue_prompt)
         self._steering: Final = _Steering(self.framework)
 
     def running(self) -> AbstractAsyncContextManager[AsyncExitStack]:
@@ -152,8 +155,11 @@ class AgentPlugins:
         if event.status != "continue":
             return
         prompt = None if event.prompt is None else to_legacy_prompt(event.prompt)
-        added = await self.framework.hooks.continue_prompt(prompt=prompt, tape=event.tape, state=event.stream)
-        if added is not None:
+        found = await self._continue_prompt(prompt=prompt, tape=event.tape, state=event.stream)
+        if found is not None:
+            plugin, added = found
+            if not isinstance(added, str):
+                raise HookTypeError("continue_prompt", plugin, "a text", added)
             event.next_prompt = added
 
     async def _system_prompt(self, context: PromptContext) -> str:

@@ -38,6 +38,7 @@ from uuid import UUID
 import msgspec
 
 from bub.errors import TapeError
+from bub.messages import PLAIN_INT
 from bub.tape.entry import TapeEntry
 from bub.tape.values import MAX_DEPTH, kept_value
 
@@ -45,7 +46,6 @@ TAG: Final = "$bub:"
 """What the only key of an object begins with that stands for a value that JSON has no word for."""
 
 _PLAIN: Final[frozenset[type[object]]] = frozenset({str, bool, type(None)})
-_PLAIN_INT: Final = 1 << 2000  # what json may read back of a decimal number is limited, and by the program
 _PAIR: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")  # escaped, they would be read as one character
 _WHOLE: Final = TAG + "json"
 _ENCODER: Final = msgspec.json.Encoder()
@@ -166,7 +166,7 @@ def _marked_set(value: set[Any] | frozenset[Any]) -> dict[str, Any]:
 
 
 def _marked_int(value: int) -> object:
-    return value if -_PLAIN_INT < value < _PLAIN_INT else {TAG + "int": hex(value)}
+    return value if -PLAIN_INT < value < PLAIN_INT else {TAG + "int": hex(value)}
 
 
 def _marked_float(value: float) -> object:

@@ -16,6 +16,7 @@ from bub.tape.forked import ForkedTape, Pending, merge_all, stands_below
 from bub.tape.iteration import Closing
 from bub.tape.keeping import Owned, kept_entries, numbered
 from bub.tape.memory_store import tape_record
+from bub.tape.naming import check_tape_name
 from bub.tape.selection import (
     changed_meanwhile,
     last_anchor_place,
@@ -24,10 +25,11 @@ from bub.tape.selection import (
     missing_end,
     newest_first,
     next_anchor_place,
+    transaction_ended,
     unexpected_last_id,
     without_page,
 )
-from bub.tape.store import AsyncTapeStore, TapeQuery, TapeRecord
+from bub.tape.store import MAX_COUNT, AsyncTapeStore, TapeQuery, TapeRecord, check_page
 
 MERGE_TRIES: Final = 100
 """How often a merge is tried while others change the same tapes."""
@@ -77,6 +79,7 @@ class ForkedTapeStore:
         self._below: Final = below
         self._tapes: Final[dict[str, ForkedTape]] = {}
         self._merging: anyio.Lock | None = None
+        self._ended = False
 
     # ------------------------------------------------------------------------------------------------ where it starts
 
@@ -108,6 +111,9 @@ class ForkedTapeStore:
         known = self._tapes.get(tape)
         if known is not None:
             return known
+        if self._ended:
+            raise transaction_ended(tape)
+        check_tape_name(tape)
         newest: TapeEntry | None = None
         async with Closing(self._below.fetch(newest_first(tape))) as found:
             async for entry in found:
@@ -234,8 +240,11 @@ class ForkedTapeStore:
         self, *, prefix: str = "", after: str | None = None, limit: int | None = None
     ) -> Sequence[TapeRecord]:
         """One page of the tapes, as the fork sees them."""
+        check_page(prefix, after, limit)
+        if self._ended:
+            raise transaction_ended()
         own = [name for name in self._tapes if name.startswith(prefix) and (after is None or name > after)]
-        enough = None if limit is None else limit + len(own)
+        enough = None if limit is None else min(limit + len(own), MAX_COUNT)
         below = await self._below.list(prefix=prefix, after=after, limit=enough)
         records = {record.name: record for record in below if record.name not in own}
         for name in own:
@@ -279,8 +288,11 @@ class ForkedTapeStore:
         """
         view = ForkedTapeStore(self._below)
         view._tapes.update({tape: forked.copy() for tape, forked in self._tapes.items()})
-        yield view
-        changed = {tape: forked for tape, forked in view._tapes.items() if forked.version != forked.origin}
+        try:
+            yield view
+        finally:
+            seen = view._end()
+        changed = {tape: forked for tape, forked in seen.items() if forked.version != forked.origin}
         for tape, forked in changed.items():
             mine = self._tapes.get(tape)
             if (0 if mine is None else mine.version) != forked.origin:
@@ -288,6 +300,17 @@ class ForkedTapeStore:
         for tape, forked in changed.items():
             forked.origin = 0 if tape not in self._tapes else self._tapes[tape].origin
             self._tapes[tape] = forked
+
+    def _end(self) -> dict[str, ForkedTape]:
+        """Let nobody use this as a view any more.
+
+        Returns:
+            What it held.
+        """
+        tapes = self._tapes.copy()
+        self._tapes.clear()
+        self._ended = True
+        return tapes
 
     async def merge(self) -> None:
         """Make the changes in the store below, all tapes together.

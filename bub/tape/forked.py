@@ -9,7 +9,7 @@ from msgspec import structs
 
 from bub.tape.entry import TapeEntry
 from bub.tape.iteration import Closing
-from bub.tape.keeping import Owned, numbered
+from bub.tape.keeping import Owned, is_same, numbered
 from bub.tape.selection import newest_first
 from bub.tape.store import AsyncTapeStore
 
@@ -116,11 +116,6 @@ class ForkedTape:
         first = self.seen_id + 1
         self.added = numbered(self.added, first)
         self.version += 1
-
-
-def is_same(one: TapeEntry, other: TapeEntry) -> bool:
-    """Whether two are the same entry of a tape: a tape that was emptied gives out its ids again."""
-    return one is other or (one.id == other.id and one.date == other.date and one.kind == other.kind)
 
 
 async def stands_below(store: AsyncTapeStore, tape: str, base: TapeEntry | None) -> bool:

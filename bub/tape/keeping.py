@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bub.errors import TapeError
+from bub.tape.coding import encode_entry
 from bub.tape.entry import TapeEntry
 from bub.tape.values import MAX_DEPTH, Refused, copied_dict, plain_text, why_refused
 
@@ -14,6 +15,15 @@ class Owned(list[TapeEntry]):
 
     A store in memory keeps what they hold; to every other one they are a list.
     """
+
+
+def is_same(one: TapeEntry, other: TapeEntry) -> bool:
+    """Whether two are the same entry of a tape, which may have been emptied meanwhile, and gives out its ids again."""
+    if one is other:
+        return True
+    if one.id != other.id or one.date != other.date or one.kind != other.kind:
+        return False
+    return one == other or encode_entry(one) == encode_entry(other)  # what is no number equals nothing
 
 
 def numbered(entries: Sequence[TapeEntry], first: int) -> list[TapeEntry]:

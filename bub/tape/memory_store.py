@@ -12,8 +12,9 @@ from typing_extensions import override
 from bub.errors import TapeError
 from bub.tape.entry import TapeEntry
 from bub.tape.keeping import Owned, kept_entries, numbered
-from bub.tape.selection import changed_meanwhile, last_anchor_place, selected, unexpected_last_id
-from bub.tape.store import TapeQuery, TapeRecord, TapeStore
+from bub.tape.naming import check_tape_name
+from bub.tape.selection import changed_meanwhile, last_anchor_place, selected, transaction_ended, unexpected_last_id
+from bub.tape.store import TapeQuery, TapeRecord, TapeStore, check_page
 
 _Entries: TypeAlias = list[TapeEntry]  # inside the class, `list` is the method
 
@@ -38,7 +39,7 @@ class MemoryTapeStore:
         self, tape: str, entries: Sequence[TapeEntry], /, *, expected_last_id: int | None = None
     ) -> Sequence[int]:
         """Add entries; see `TapeStore.append`."""
-        held = self._read(tape)
+        held = self._held(tape)
         last = held[-1].id if held else 0
         if expected_last_id is not None and expected_last_id != last:
             raise unexpected_last_id(tape, expected_last_id, last)
@@ -53,17 +54,18 @@ class MemoryTapeStore:
 
     def list(self, *, prefix: str = "", after: str | None = None, limit: int | None = None) -> Sequence[TapeRecord]:
         """One page of the tapes; see `TapeStore.list`."""
+        check_page(prefix, after, limit)
         names = (name for name in sorted(self._names()) if name.startswith(prefix) and (after is None or name > after))
         return [tape_record(name, self._read(name)) for name in islice(names, limit)]
 
     def reset(self, tape: str, /) -> None:
         """Remove every entry of a tape."""
-        if self._read(tape):
+        if self._held(tape):
             self._put(tape, [])
 
     def archive(self, tape: str, /) -> str:
         """Move all entries of a tape to a new name; see `TapeStore.archive`."""
-        held = self._read(tape)
+        held = self._held(tape)
         if not held:
             raise TapeError(f"expected entries to archive, got none - tape {tape!r}")
         number = 1
@@ -85,8 +87,16 @@ class MemoryTapeStore:
             TapeConflictError: When the block ends: somebody else changed a tape that the block changed.
         """
         view = _View(self)
-        yield view
-        view.commit()
+        try:
+            yield view
+            view.commit()
+        finally:
+            view.ended = True
+
+    def _held(self, tape: str) -> Sequence[TapeEntry]:
+        """The entries of a tape that somebody else has named."""
+        check_tape_name(tape)
+        return self._read(tape)
 
     def _read(self, tape: str) -> Sequence[TapeEntry]:
         """The entries of a tape: always the same object until `_put`, longer after an append."""
@@ -115,6 +125,7 @@ class _View(MemoryTapeStore):
         super().__init__()
         self._below: Final = below
         self._found: Final[dict[str, tuple[Sequence[TapeEntry], int]]] = {}
+        self.ended: bool = False
 
     def commit(self) -> None:
         """Bring the changes to the store below, all or none."""
@@ -128,6 +139,8 @@ class _View(MemoryTapeStore):
 
     @override
     def _read(self, tape: str) -> Sequence[TapeEntry]:
+        if self.ended:
+            raise transaction_ended(tape)
         return self._tapes[tape] if tape in self._tapes else self._below._read(tape)
 
     @override
@@ -145,6 +158,8 @@ class _View(MemoryTapeStore):
 
     @override
     def _names(self) -> Collection[str]:
+        if self.ended:
+            raise transaction_ended()
         return {name for name in {*self._below._names(), *self._tapes} if self._read(name)}
 
 

@@ -1,4 +1,4 @@
-"""Names: of the tape of a session, and of the file of a tape. Both are readable, and lead back."""
+"""Names of tapes: which there are, that of a session, and that of a file. The last two are readable, and lead back."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ _BLANK: Final = "%"  # nothing else is written with a lone one
 _READABLE: Final = 128  # of a name that is shortened
 _SHORTENED: Final = "="
 
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _UNSAFE_IN_TAPES: Final = re.compile(
     r"[%\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"  # what a line of text cannot show
     r"|\A\s|\s\Z"
@@ -27,6 +28,37 @@ _UNSAFE_IN_FILES: Final = re.compile(
     r"|\A[.\-]|\.\Z"  # hidden, an option, gone on Windows
     r"|\A[a-z](?=(?:on|rn|ux|ul)(?:\.|\Z)|(?:om|pt)[0-9](?:\.|\Z))"  # devices of Windows; too many do no harm
 )
+
+
+def check_tape_name(name: object, where: str = "tape") -> None:
+    r"""Refuse what is no name of a tape, as every store does.
+
+    A name is text that is not blank and has no lone surrogates; characters that no file name has are allowed.
+
+    Args:
+        name: The name.
+        where: What the error says of its place.
+
+    Raises:
+        TapeError: It is no such text.
+
+    Example:
+        >>> check_tape_name(" ")
+        Traceback (most recent call last):
+        bub.errors.TapeError: expected the name of a tape, got ' ' - tape
+        >>> check_tape_name("a\ud800", "TapeQuery.tape")
+        Traceback (most recent call last):
+        bub.errors.TapeError: expected the name of a tape in Unicode, got 'a\ud800' - TapeQuery.tape
+    """
+    if not isinstance(name, str) or not name.strip():
+        raise TapeError(f"expected the name of a tape, got {name!r} - {where}")
+    if not is_unicode(name):
+        raise TapeError(f"expected the name of a tape in Unicode, got {name!r} - {where}")
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text has no lone surrogates, and can be written in UTF-8."""
+    return text.isascii() or not _SURROGATE.search(text)
 
 
 def tape_name(session_id: str) -> str:

@@ -9,6 +9,7 @@ from bub.messages import message_from_dict, republic
 from bub.tape.context import LAST_ANCHOR, AnchorChoice
 from bub.tape.earlier import call_of, results_of
 from bub.tape.entry import MESSAGE, SYSTEM, TOOL_CALL, TOOL_RESULT, TapeEntry
+from bub.tape.keeping import is_same
 from bub.tape.shape import is_collection, is_mapping, texts_of
 from bub.tape.writing import Made
 
@@ -57,8 +58,7 @@ class Reader:
 
     def is_at(self, entry: TapeEntry) -> bool:
         """Whether this is the newest entry that was read."""
-        last = self.last
-        return last is entry or (last is not None and last.id == entry.id and last == entry)
+        return self.last is not None and is_same(self.last, entry)
 
     def starts_at(self, entry: TapeEntry) -> bool:
         """Whether this is an anchor before which nothing is read."""

@@ -11,6 +11,7 @@ from typing import Final
 from msgspec import structs
 
 from bub.errors import TapeConflictError, TapeError
+from bub.messages import PLAIN_INT
 from bub.tape.entry import TapeEntry
 from bub.tape.shape import is_collection, is_mapping
 from bub.tape.store import TapeQuery
@@ -128,6 +129,16 @@ def changed_meanwhile(tape: str) -> TapeConflictError:
     return TapeConflictError(f"cannot end the transaction: tape {tape!r} was changed meanwhile. Run the block again.")
 
 
+def transaction_ended(tape: str | None = None) -> TapeError:
+    """The error of a view that is used after its transaction.
+
+    Args:
+        tape: The tape that it was asked for, if it was a single one.
+    """
+    where = "" if tape is None else f" - tape {tape!r}"
+    return TapeError(f"expected an open transaction, got the view of one that has ended{where}")
+
+
 def unexpected_last_id(tape: str, expected: int, last: int) -> TapeConflictError:
     """The error of an append that expected the tape to end elsewhere."""
     return TapeConflictError(f"expected last id {expected}, got {last} - tape {tape!r}")
@@ -168,5 +179,7 @@ def texts_in(value: object) -> Iterator[str]:
     elif is_collection(value):
         for item in value:
             yield from texts_in(item)
+    elif isinstance(value, int):
+        yield str(value) if -PLAIN_INT < value < PLAIN_INT else hex(value)
     else:
         yield str(value)

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from datetime import UTC, date, datetime, time
 from functools import lru_cache
 from inspect import iscoroutinefunction
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
 import msgspec
 from msgspec.structs import force_setattr
 from typing_extensions import TypedDict, TypeIs
 
 from bub.errors import TapeError
-from bub.foreign import missing_members
+from bub.foreign import is_list, missing_members
 from bub.tape.entry import TapeEntry
+from bub.tape.moments import Moment, moment_text, span_of, wrong_field
+from bub.tape.naming import check_tape_name, is_unicode
 
-Moment: TypeAlias = str | date | datetime | None
-"""One end of a span of time: ISO 8601 text, a day, a moment, or None for an open end. What names no zone is UTC."""
+MAX_COUNT: Final = 2**62 - 1
+"""The highest limit, and the highest offset: two of them add up to a number that every store can count to."""
 
 
 class TapeFilters(TypedDict, total=False, closed=True):
@@ -52,13 +53,13 @@ class TapeQuery(msgspec.Struct, frozen=True, kw_only=True):
         between: Only entries after the newest anchor of the first name and before the next one of the second.
         dates: Only entries of this span, both ends included; a day as an end counts whole. Kept as ISO 8601 text.
         run_id: Only entries that this run wrote.
-        limit: At most so many entries; None for all.
-        offset: How many of the entries found are passed over first, counted in the order asked for.
+        limit: At most so many entries, up to `MAX_COUNT`; None for all.
+        offset: How many of the entries found are passed over first, counted in the order asked for; up to `MAX_COUNT`.
         newest_first: Newest entry first.
 
     Raises:
-        TapeError: A field is not of its type, a name is blank, a number is negative, the span ends before it starts,
-            or more than one of the three anchor filters is asked.
+        TapeError: A field is not of its type, a name is blank or that of no tape, a number is negative or too large,
+            the span ends before it starts, or more than one of the three anchor filters is asked.
 
     Example:
         >>> query = TapeQuery(tape="main", kinds=["message"], dates=("2026-03-01", "2026-03-02"))
@@ -79,21 +80,21 @@ class TapeQuery(msgspec.Struct, frozen=True, kw_only=True):
     newest_first: bool = False
 
     def __post_init__(self) -> None:
-        _check_name(self.tape, "a tape name", "tape")
+        check_tape_name(self.tape, "TapeQuery.tape")
         for field, value in (("text", self.text), ("after_anchor", self.after_anchor), ("run_id", self.run_id)):
-            if value is not None:
-                _check_name(value, "text that is not blank, or None", field)
+            if value is not None and not (_is_a(value, str) and value.strip()):
+                raise wrong_field("text that is not blank, or None", value, field)
         for field, flag in (("last_anchor", self.last_anchor), ("newest_first", self.newest_first)):
             if not _is_a(flag, bool):
-                raise _wrong("True or False", flag, field)
+                raise wrong_field("True or False", flag, field)
         if self.limit is not None:
-            _check_count(self.limit, "limit")
-        _check_count(self.offset, "offset")
+            _check_count(self.limit, "TapeQuery.limit")
+        _check_count(self.offset, "TapeQuery.offset")
         force_setattr(self, "kinds", _kinds(self.kinds))
         if self.between is not None:
             force_setattr(self, "between", _between(self.between))
         if self.dates is not None:
-            force_setattr(self, "dates", _span(self.dates))
+            force_setattr(self, "dates", span_of(self.dates))
         asked = [
             field
             for field, given in (
@@ -111,12 +112,12 @@ class TapeQuery(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def since(self) -> str | None:
         """The first moment of `dates` as ISO 8601 text in UTC; None when that end is open."""
-        return _moment(self.dates[0], 0) if self.dates else None
+        return moment_text(self.dates[0], 0) if self.dates else None
 
     @property
     def until(self) -> str | None:
         """The last moment of `dates` as ISO 8601 text in UTC; None when that end is open."""
-        return _moment(self.dates[1], 1) if self.dates else None
+        return moment_text(self.dates[1], 1) if self.dates else None
 
 
 class TapeRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -318,78 +319,40 @@ def _is_coroutine_function(function: object) -> bool:
     return iscoroutinefunction(function)
 
 
-_MOMENT = "ISO 8601 text, a date, a datetime or None"
+def check_page(prefix: object, after: object, limit: object) -> None:
+    """Refuse what no list of tapes has, for the `list` of a store.
+
+    Raises:
+        TapeError: The prefix or the name is no text in Unicode, or the limit is negative or too large.
+    """
+    for where, text in (("prefix", prefix), ("after", "" if after is None else after)):
+        if not isinstance(text, str) or not is_unicode(text):
+            raise TapeError(f"expected text in Unicode, got {text!r} - list.{where}")
+    if limit is not None:
+        _check_count(limit, "list.limit")
 
 
 def _is_a(value: object, kind: type) -> bool:
     return isinstance(value, kind)
 
 
-def _wrong(expected: str, got: object, field: str) -> TapeError:
-    return TapeError(f"expected {expected}, got {got!r} - TapeQuery.{field}")
-
-
-def _check_name(value: object, expected: str, field: str) -> None:
-    if not isinstance(value, str) or not value.strip():
-        raise _wrong(expected, value, field)
-
-
-def _check_count(value: object, field: str) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise _wrong("a whole number from 0", value, field)
-
-
-def _is_row(value: object) -> TypeIs[tuple[object, ...] | list[object]]:
-    return isinstance(value, (tuple, list))
+def _check_count(value: object, where: str) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_COUNT:
+        got = hex(value) if isinstance(value, int) and abs(value) > MAX_COUNT else repr(value)  # it may be too long
+        raise TapeError(f"expected a whole number from 0 to 2**62 - 1, got {got} - {where}")
 
 
 def _kinds(value: object) -> tuple[str, ...]:
-    if _is_row(value):
+    if is_list(value):
         kinds = tuple(kind for kind in value if isinstance(kind, str) and kind)
         if len(kinds) == len(value):
             return kinds
-    raise _wrong('kinds in a list or tuple, such as ("message",)', value, "kinds")
+    raise wrong_field('kinds in a list or tuple, such as ("message",)', value, "kinds")
 
 
 def _between(value: object) -> tuple[str, str]:
-    if _is_row(value) and len(value) == 2:
+    if is_list(value) and len(value) == 2:
         first, second = value
         if isinstance(first, str) and isinstance(second, str) and first.strip() and second.strip():
             return first, second
-    raise _wrong("a pair of anchor names", value, "between")
-
-
-def _span(value: object) -> tuple[str | None, str | None]:
-    if not _is_row(value) or len(value) != 2:
-        raise _wrong("a pair (first, last)", value, "dates")
-    first, last = value
-    since, until = _moment(first, 0), _moment(last, 1)
-    if since is not None and until is not None and since > until:
-        raise _wrong("a span that ends after it starts", (since, until), "dates")
-    return since, until
-
-
-def _moment(value: object, end: int) -> str | None:
-    """One end of a span as text of one width in UTC; a day is its first or its last microsecond."""
-    if value is None:
-        return None
-    if isinstance(value, str):
-        value = _parsed(value, end)
-    if isinstance(value, date) and not isinstance(value, datetime):
-        value = datetime.combine(value, time.max if end else time.min)
-    if not isinstance(value, datetime):
-        raise _wrong(_MOMENT, value, f"dates[{end}]")
-    try:
-        moment = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-    except OverflowError:  # a moment of the year 1 or 9999 that is in another year in UTC
-        raise _wrong("a moment of the years 1 to 9999 in UTC", value, f"dates[{end}]") from None
-    return moment.isoformat(timespec="microseconds")
-
-
-def _parsed(text: str, end: int) -> date:
-    for read in (date.fromisoformat, datetime.fromisoformat):
-        try:
-            return read(text)
-        except ValueError:
-            continue
-    raise _wrong(_MOMENT, text, f"dates[{end}]")
+    raise wrong_field("a pair of anchor names", value, "between")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple, TypeAlias
@@ -27,6 +28,8 @@ from bub.tape.sidecar import TapeSidecar, sidecar_tape_name
 from bub.tape.store import AsyncTapeStore, TapeFilters, TapeQuery, TapeStore
 from bub.tape.tape import AnchorSummary, Tape, TapeInfo
 from bub.tape.writing import Made, exchange_of
+
+logger: Final = logging.getLogger("bub.tape")
 
 MERGE_GRACE: Final = 30.0
 """Seconds that the merge at the end of a fork may take, as nothing can cancel it."""
@@ -244,7 +247,6 @@ class StoreTape:
 
         Raises:
             TapeError: The context names an anchor that the tape lacks.
-            ContentError: An entry is not what its kind says.
         """
         return (await self.read()).messages
 
@@ -253,7 +255,6 @@ class StoreTape:
 
         Raises:
             TapeError: The context names an anchor that the tape lacks.
-            ContentError: An entry is not what its kind says.
         """
         reader = await self._read_on()
         if reader.lacks_anchor:
@@ -288,9 +289,10 @@ class StoreTape:
             same, made = known.get(entry.id, _UNKNOWN)
             try:
                 reader.read(entry, made if same is entry else None)
-            except ContentError as error:
-                error.add_note(f"entry {entry.id} of tape {self._name!r}")
-                raise
+            except ContentError as error:  # one entry of somebody else must not end the conversation
+                facts = {"tape": self._name, "entry": entry.id, "reason": str(error)}
+                logger.warning("tape.unreadable_entry %s of %s: %s", entry.id, self._name, error, extra=facts)
+                reader.last = entry
 
     async def _fresh(self, reader: Reader) -> tuple[Sequence[TapeEntry], bool]:
         """The entries to read, oldest first, and whether they go on from where the reader is."""

@@ -189,6 +189,9 @@ class Tape(Protocol):
     async def read_messages(self) -> list[republic.Message]:
         """What a model reads of this tape, as its context says: whole exchanges since the anchor, oldest first.
 
+        An entry that is not what its kind says, as another program may have written it, is left out, and logged once as
+        `tape.unreadable_entry`.
+
         Raises:
             TapeError: The context names an anchor that the tape lacks.
         """

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, ForwardRef, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ForwardRef, NamedTuple, TypeAlias
 
-from bub.messages import message_to_dict, republic
+from bub.messages import message_from_dict, message_to_dict, republic
 from bub.tape.entry import MESSAGE, SYSTEM, TOOL_CALL, TOOL_RESULT, TapeEntry, utc_now
 
 if TYPE_CHECKING:
@@ -14,8 +13,6 @@ if TYPE_CHECKING:
 else:
     Made = ForwardRef("tuple[republic.Message, ...] | None", module=__name__)
 """What a reader makes of an entry, where that is known; empty for calls that stand in the message before them."""
-
-_METADATA: Final = attrgetter("metadata")
 
 
 class Exchange(NamedTuple):
@@ -36,6 +33,9 @@ def exchange_of(messages: Sequence[republic.Message], meta: Mapping[str, object]
     Args:
         messages: The messages, oldest first.
         meta: Facts about the saving; each entry has them.
+
+    Raises:
+        ContentError: A message could not be read back. (A `TypeError` and a `ValueError`.)
     """
     facts, date = dict(meta), utc_now()
     entries: list[TapeEntry] = []
@@ -44,11 +44,14 @@ def exchange_of(messages: Sequence[republic.Message], meta: Mapping[str, object]
     answers: list[republic.Message] = []
     for message in messages:
         data: dict[str, Any] = message_to_dict(message)
+        plain = _is_plain(message)
+        if not plain:
+            message_from_dict(data)
         if message.tool_call is not None:
             results.append(_result(message.tool_call.id, data))
             answers.append(message)
             continue
-        reads: Made = (message,) if _is_plain(message) else None
+        reads: Made = (message,) if plain else None
         calls = data.pop("tool_calls", None)
         if message.role == "system":
             entries.append(TapeEntry(0, SYSTEM, {"content": data.get("content", "")}, facts, date))
@@ -75,4 +78,7 @@ def _result(call_id: str, data: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_plain(message: republic.Message) -> bool:
     """Whether what is read back is this message: it holds text and calls, nothing that others could change."""
-    return {republic.Text}.issuperset(map(type, message.parts)) and not any(map(_METADATA, message.tool_calls))
+    for call in message.tool_calls:
+        if call.metadata or not (type(call.id) is type(call.name) is type(call.arguments) is str):
+            return False
+    return all(type(part) is republic.Text and type(part.text) is str for part in message.parts)

@@ -14,7 +14,7 @@ from bub.errors import TapeConflictError, TapeError
 from bub.tape.adapter import as_async_store
 from bub.tape.entry import TapeEntry
 from bub.tape.iteration import Closing
-from bub.tape.store import TapeFilters, TapeQuery, TapeRecord
+from bub.tape.store import MAX_COUNT, TapeFilters, TapeQuery, TapeRecord
 from bub.testing.checking import AnyStore, equal, fetched, holds, is_refused, notes, texts
 from bub.testing.tape_model import answer, random_entry, random_filters
 
@@ -109,6 +109,8 @@ async def pages_leave_nothing_out(store: AnyStore) -> None:
         whole = [entry for page in pages for entry in page]
         equal(whole, await fetched(made, newest_first=newest_first), "the pages together")
     equal(await fetched(made, limit=0), [], "a page of nothing")
+    equal(len(await fetched(made, limit=MAX_COUNT)), 10, "how many entries the longest page has")
+    equal(await fetched(made, offset=MAX_COUNT, limit=MAX_COUNT), [], "the page behind everything")
 
 
 async def a_missing_anchor_is_an_error(store: AnyStore) -> None:
@@ -153,6 +155,8 @@ async def text_is_found_whatever_it_is_made_of(store: AnyStore) -> None:
     for text in ("zebra", "apple zebra", "' OR 1=1", "NEAR("):
         found = texts(await fetched(made, text=text))
         holds("pear" not in found, f"nothing that has no letter of {text!r}, got {found!r}")
+    await made.append("main", [TapeEntry.new("note", {"n": 7 * 10**5000, "text": "a long number"})])
+    equal(texts(await fetched(made, text="long numb")), ["a long number"], "an entry with a number of many digits")
     await made.append("main", [TapeEntry.new("other", {"text": "apple"}), *notes("apple tart")])
     found = texts(await fetched(made, text="apple", kinds=["note"], newest_first=True, limit=1))
     equal(found, ["apple tart"], "a search with a kind, the newest entry only")
@@ -217,6 +221,41 @@ async def any_name_is_the_name_of_a_tape_of_its_own(store: AnyStore) -> None:
     for name in names:
         equal(texts(await fetched(made, name)), [name], f"tape {name!r}")
     equal([record.name for record in await made.list()], sorted(names), "the names in the list")
+
+
+async def what_is_no_name_of_a_tape_is_refused(store: AnyStore) -> None:
+    """Blank text and lone surrogates are a `TapeError` wherever a tape is named, and leave nothing behind."""
+    made = as_async_store(store)
+    await made.append("main", notes("a"))
+    for name in ("", " ", "\t\n", "\u3000", "\ud800", "main\udfff"):
+        named = made.append(name, notes("x")), made.append(name, []), made.archive(name), made.reset(name)
+        for call in (*named, made.delete(name)):
+            holds(await is_refused(call), f"a TapeError: {name!r} is no name of a tape")
+        async with made.transaction() as view:
+            holds(await is_refused(view.append(name, notes("x"))), f"a TapeError of a view: {name!r} is no name")
+    for call in (made.list(prefix="\ud800"), made.list(after="m\udfff"), made.list(limit=-1), made.list(limit=2**64)):
+        holds(await is_refused(call), "a TapeError: no list has such a page")
+    equal([record.name for record in await made.list(limit=MAX_COUNT)], ["main"], "the tapes")
+
+
+async def names_in_a_tape_may_be_any_text(store: AnyStore) -> None:
+    """Anchors, kinds, runs and words with marks, NULs or lone surrogates are asked for as any other is."""
+    made = as_async_store(store)
+    for odd in ("a\ud800b", "a\0b", "\N{PARTY POPPER}", "'", "%_"):
+        tape = f"tape {odd.encode(errors='replace').decode()}"
+        await made.append(tape, [*notes("before"), TapeEntry.anchor(odd), TapeEntry.new(odd, {"text": f"x{odd}y"})])
+        await made.append(tape, [TapeEntry.new("note", {"text": "last"}, run_id=odd), TapeEntry.anchor("end")])
+        asked: list[tuple[TapeFilters, list[object]]] = [
+            ({"after_anchor": odd}, [f"x{odd}y", "last", None]),
+            ({"between": (odd, "end")}, [f"x{odd}y", "last"]),
+            ({"kinds": [odd]}, [f"x{odd}y"]),
+            ({"run_id": odd}, ["last"]),
+            ({"text": f"x{odd}y"}, [f"x{odd}y"]),
+        ]
+        for filters, expected in asked:
+            equal(texts(await fetched(made, tape, **filters)), expected, f"the answer to {filters!r}")
+        (record,) = await made.list(prefix=tape)
+        equal((record.entries, record.last_anchor), (5, "end"), "what is known of the tape")
 
 
 async def a_reset_or_deleted_tape_begins_anew(store: AnyStore) -> None:

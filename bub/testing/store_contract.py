@@ -33,6 +33,8 @@ STORE_CHECKS: Final[tuple[StoreCheck, ...]] = (
     store_checks.iterating_may_be_left_half_way,
     store_checks.tapes_are_listed_by_name,
     store_checks.any_name_is_the_name_of_a_tape_of_its_own,
+    store_checks.what_is_no_name_of_a_tape_is_refused,
+    store_checks.names_in_a_tape_may_be_any_text,
     store_checks.a_reset_or_deleted_tape_begins_anew,
     store_checks.an_archive_holds_what_was_there,
     store_checks.appends_of_several_tasks_stay_whole,
@@ -43,6 +45,7 @@ STORE_CHECKS: Final[tuple[StoreCheck, ...]] = (
     transaction_checks.a_cancelled_block_changes_nothing,
     transaction_checks.a_block_in_a_block_is_part_of_it,
     transaction_checks.a_block_may_do_all_that_a_store_does,
+    transaction_checks.a_view_is_of_no_use_after_its_block,
     transaction_checks.what_others_append_during_a_block_is_kept,
     transaction_checks.blocks_of_several_tasks_stay_whole,
 )

@@ -8,7 +8,7 @@ from typing import Final
 
 from bub.errors import TapeError
 from bub.tape.entry import TapeEntry
-from bub.tape.store import TapeFilters, TapeQuery
+from bub.tape.store import MAX_COUNT, TapeFilters, TapeQuery
 
 KINDS: Final = ("message", "event", "note")
 NAMES: Final = ("one", "two", "three")
@@ -71,6 +71,8 @@ def random_entry(random: Random) -> TapeEntry:
     meta = {"run_id": random.choice(RUNS)} if random.random() < 0.7 else {}
     if random.random() < 0.2:
         return TapeEntry(0, "anchor", {"name": random.choice(NAMES), "state": {"n": random.randrange(9)}}, meta, date)
+    if random.random() < 0.05:  # none that a query knows
+        return TapeEntry(0, "anchor", {"name": random.choice((None, 7, ["one"]))} if meta else {}, meta, date)
     return TapeEntry(0, random.choice(KINDS), {"text": f"word{random.randrange(5)}"}, meta, date)
 
 
@@ -85,9 +87,9 @@ def random_filters(random: Random) -> TapeFilters:
         first, last = sorted(random.choices(DAYS, k=2))
         filters["dates"] = random.choice([(first, last), (first, None), (None, last)])
     if random.random() < 0.4:
-        filters["limit"] = random.randrange(6)
+        filters["limit"] = random.choice((*range(6), MAX_COUNT))
     if random.random() < 0.4:
-        filters["offset"] = random.randrange(5)
+        filters["offset"] = random.choice((*range(5), MAX_COUNT))
     anchor = random.randrange(6)
     if anchor == 0:
         filters["last_anchor"] = True

@@ -11,7 +11,7 @@ from bub.errors import TapeConflictError
 from bub.tape.adapter import as_async_store
 from bub.tape.entry import TapeEntry
 from bub.tape.store import AsyncTapeStore
-from bub.testing.checking import AnyStore, equal, fetched, holds, notes, texts
+from bub.testing.checking import AnyStore, equal, fetched, holds, is_refused, notes, texts
 
 PATIENCE: Final = 0.2
 """Seconds that a call from outside may wait for an open block."""
@@ -136,6 +136,32 @@ async def a_block_may_do_all_that_a_store_does(store: AnyStore) -> None:
     equal(texts(await fetched(made, "archived")), ["new"], "a tape that the block archived")
     equal(await fetched(made, name), moved, "the archive")
     equal([record.name for record in await made.list()], sorted(["archived", name, "reset"]), "the tapes")
+
+
+async def a_view_is_of_no_use_after_its_block(store: AnyStore) -> None:
+    """What is asked of it afterwards is a `TapeError` and changes nothing, however the block ended."""
+    made = as_async_store(store)
+    await made.append("main", notes("a"))
+    views: list[AsyncTapeStore] = []
+    async with made.transaction() as view:
+        views.append(view)
+        await view.append("main", notes("b"))
+        async with view.transaction() as inner:
+            views.append(inner)
+    try:
+        async with made.transaction() as view:
+            views.append(view)
+            await view.append("main", notes("c"))
+            raise _StoppedError
+    except _StoppedError:
+        pass
+    for view in views:
+        for tape in ("main", "other"):
+            calls = view.append(tape, notes("late")), view.archive(tape), view.reset(tape), view.delete(tape)
+            for call in (*calls, view.list(), fetched(view, tape)):
+                holds(await is_refused(call), "a TapeError: the transaction of this view has ended")
+    equal(texts(await fetched(made)), ["a", "b"], "a tape whose views were used too late")
+    equal([record.name for record in await made.list()], ["main"], "the tapes")
 
 
 async def what_others_append_during_a_block_is_kept(store: AnyStore) -> None:

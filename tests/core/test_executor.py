@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import Any
@@ -30,7 +30,8 @@ from bub.core.events import (
 )
 from bub.core.toolmaking import tool
 from bub.core.tools import Tool, ToolContext
-from bub.errors import BubError, ToolDeniedError, ToolNameError, ToolTimeoutError, UnknownToolError
+from bub.errors import BubError, ContentError, ToolDeniedError, ToolNameError, ToolTimeoutError, UnknownToolError
+from bub.messages import republic
 from bub.streaming import StreamEvent, ToolProgress, ToolReturned
 from bub.testing.scripted_model import Call, Reply, ScriptedModel
 from tests.doubles.agents import AllTools, Witness, results, run, said, unanswered
@@ -214,7 +215,7 @@ async def test_s43_a_tool_that_cancels_itself_is_an_error_and_its_siblings_are_w
 
 
 @pytest.mark.parametrize("others", [0, 2])
-async def test_a_tool_that_cancels_its_task_ends_the_run_as_cancelled(others: int, anyio_backend: str) -> None:
+async def test_a_tool_that_cancels_its_task_ends_the_run_as_failed(others: int, anyio_backend: str) -> None:
     if anyio_backend == "trio":
         pytest.skip("a trio task has no cancel()")
 
@@ -229,9 +230,9 @@ async def test_a_tool_that_cancels_its_task_ends_the_run_as_cancelled(others: in
     calls = [Call("cancel_task"), *[Call("add", {"a": 1}) for _ in range(others)]]
     agent = agent_of(cancel_task, add, calls=calls)
     witness = Witness(agent)
-    with pytest.raises(BubError, match="the run was cancelled from inside"):
+    with pytest.raises(BubError, match="the run was cancelled from inside") as raised:
         await run(agent)
-    assert [event.status for event in witness.all("RunFinished")] == ["cancelled"]
+    assert [(event.status, event.error) for event in witness.all("RunFinished")] == [("error", raised.value)]
     assert unanswered(await agent.tape("t").query()) == []
 
 
@@ -560,7 +561,7 @@ async def test_a_function_that_was_given_up_before_its_thread_began_never_begins
         if begins:
             work()
         waiting.set()
-        return await anyio.sleep_forever()
+        await anyio.sleep_forever()
 
     monkeypatch.setattr(anyio.to_thread, "run_sync", run_sync)
     agent = agent_of(act, calls=[Call("act")])
@@ -698,7 +699,8 @@ async def test_a_tool_may_emit_an_event_with_the_state_of_its_turn() -> None:
         """Order something."""
         assert isinstance(context.events, EventBus)
         await context.events.emit(Ordered(state=context.state, item=item))
-        return context.state["user"] + context.tape.name + context.tool_call_id
+        user: str = context.state["user"]
+        return user + context.tape.name + context.tool_call_id
 
     agent = agent_of(order, calls=[Call("order", {"item": "tea"}, id="c")])
     got: list[Ordered] = []
@@ -909,3 +911,81 @@ def test_progress_after_the_end_is_dropped(anyio_backend: str) -> None:
     with ThreadPoolExecutor(1) as pool:
         pool.submit(kept[0].progress, 3).result()
         pool.submit(told[0], 4).result()
+
+
+async def test_functions_that_were_given_up_leave_their_places_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bub.core.executor.THREADS", 2)
+    release = threading.Event()
+
+    @tool(timeout=0.05)
+    def hang() -> None:
+        """Block for long."""
+        release.wait(10)
+
+    @tool
+    def work() -> str:
+        """Work."""
+        return "worked"
+
+    agent = agent_of(hang, work, calls=[*[Call("hang")] * 5, Call("work")])
+    try:
+        with anyio.fail_after(10):
+            *_, last = await outcomes(agent)
+    finally:
+        release.set()
+    assert last[1] == "worked"
+
+
+async def test_functions_that_wait_for_functions_do_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plain function that runs the agent again holds its place while the inner call needs one."""
+    monkeypatch.setattr("bub.core.executor.THREADS", 2)
+
+    @tool
+    def inner() -> str:
+        """Work."""
+        return "inner"
+
+    def replies(messages: Sequence[republic.Message]) -> Reply:
+        first = messages[-1].text
+        if messages[-1].role == "tool":
+            return Reply(text="done")
+        return Reply(calls=[Call("outer" if first == "hello" else "inner")] * (4 if first == "hello" else 1))
+
+    @tool
+    def outer(context: ToolContext) -> str:
+        """Ask the agent itself."""
+
+        async def ask() -> str:
+            async with agent.run("again", tape=f"inner {context.tool_call_id}") as stream:
+                async for _ in stream:
+                    pass
+            return "asked"
+
+        return anyio.from_thread.run(ask)
+
+    agent = Agent(model=ScriptedModel(replies, loop=True), tools=[inner, outer])
+    with anyio.fail_after(20):
+        await run(agent)
+    assert [result[1] for result in results(await agent.tape("t").query())] == ["asked"] * 4
+
+
+@pytest.mark.parametrize("value", [10**5000, -(10**5000), {"n": 10**5000}, [10**5000]], ids=["+", "-", "dict", "list"])
+async def test_a_number_that_is_too_long_to_be_written_is_a_result(value: object) -> None:
+    @tool
+    async def big() -> object:
+        """Give a big number."""
+        return value
+
+    ((_, text, failed),) = await outcomes(agent_of(big, calls=[Call("big")]))
+    assert hex(10**5000) in str(text)
+    assert not failed
+
+
+@pytest.mark.parametrize("action", ["block", "", None])
+async def test_a_decision_of_no_known_action_cannot_be_made(action: Any) -> None:
+    with pytest.raises(ContentError, match="expected 'proceed' or 'replace' or 'deny', got "):
+        ToolCallDecision(action=action)
+    with pytest.raises(ContentError, match="expected a dict or None, got list"):
+        ToolCallDecision.proceed([])  # type: ignore[arg-type]  # what it is about
+    with pytest.raises(ContentError, match="expected text or None, got int"):
+        ToolCallDecision.deny(3)  # type: ignore[arg-type]  # as above

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import anyio
@@ -29,6 +30,7 @@ from bub.core.toolmaking import tool
 from bub.core.tools import ToolContext
 from bub.errors import BubError, ContentError, ModelError
 from bub.messages import republic
+from bub.model import AnswerCompleted
 from bub.streaming import StepEnded, StreamFailed, TextDelta, Usage
 from bub.tape.entry import TapeEntry
 from bub.testing.scripted_model import Call, Reply, ScriptedModel, disconnects, too_long
@@ -800,3 +802,167 @@ async def test_a_run_that_is_not_merged_leaves_the_tape_as_it_was() -> None:
     agent = Agent(model=ScriptedModel("done"))
     await run(agent, merge=False)
     assert await agent.tape("t").query() == []
+
+
+async def test_a_hand_off_tells_what_the_user_said_during_the_run() -> None:
+    """An instruction that the model has read is part of what the run has done, and so is an answer."""
+    model = ScriptedModel(Reply(calls=[Call("add", {"a": 1})]), "first answer", too_long(), "done")
+    agent = Agent(model=model, tools=[add])
+    waiting = {(1, "start"): ["Delete nothing!"], (2, "end"): ["and later?"]}
+
+    @agent.events.on(MessagesPending)
+    def deliver(event: MessagesPending) -> None:
+        if (message := waiting.pop((event.step, event.at), None)) is not None:
+            event.messages.append([*message])
+
+    await run(agent)
+    (anchor,) = await agent.tape("t").anchors()
+    first, second = anchor.state["done_already"]
+    assert first["user"] == ["Delete nothing!"]
+    assert second == {"text": "first answer"}
+    system, *users = said(model.requests[-1])
+    assert "Delete nothing!" in system
+    assert users == ["user: hello", "user: and later?"]
+
+
+@pytest.mark.parametrize("calls", [1, 2, 3])
+async def test_a_step_that_is_tried_again_does_not_count_for_the_bound(calls: int) -> None:
+    """Neither does it end the run early, nor does the run take more whole steps than it may."""
+    replies = [Reply(calls=[Call("add", {"a": 1})])] * calls
+    model = ScriptedModel(replies[0], too_long(), *replies[1:], "done")
+    agent = Agent(model=model, tools=[add], max_steps=3)
+    witness = Witness(agent)
+    await run(agent)
+    (finished,) = witness.of(RunFinished)
+    assert (finished.status, len(model.requests)) == ("ok" if calls < 3 else "error", min(calls + 2, 4))
+    assert [event.status for event in witness.of(StepFinished)].count("auto_handoff") == 1
+
+
+# ---------------------------------------------------------------------------------- what somebody else has got wrong
+
+
+@pytest.mark.parametrize(
+    ("kind", "attribute", "value", "text"),
+    [
+        (LLMCallStarted, "decision", lambda: LLMCallDecision.finish(None), "got NoneType - LLMCallDecision.text"),  # type: ignore[arg-type]  # what it is about
+        (LLMCallStarted, "decision", lambda: LLMCallDecision("stop"), "got 'stop' - LLMCallDecision.action"),  # type: ignore[arg-type]  # as above
+        (StepFinished, "next_prompt", lambda: 5, "expected text or None, got int - StepFinished.next_prompt"),
+        (StepFinished, "next_prompt", lambda: ["x"], "expected text or None, got list - StepFinished.next_prompt"),
+    ],
+)
+async def test_a_wrong_value_of_a_handler_is_an_error_there_and_leaves_the_tape_readable(
+    kind: type[AgentEvent], attribute: str, value: Any, text: str
+) -> None:
+    agent = Agent(model=ScriptedModel(Reply(calls=[Call("add", {"a": 1})]), "done", "again"), tools=[add])
+    witness = Witness(agent)
+    wrong = [True]
+
+    def stumble(event: AgentEvent) -> None:
+        if wrong and wrong.pop():
+            setattr(event, attribute, value())
+
+    agent.events.on(kind, stumble)
+    with pytest.raises(ContentError) as raised:
+        await run(agent)
+    assert str(raised.value).endswith(text)
+    assert len(witness.of(StepStarted)) == len(witness.of(StepFinished))
+    assert len(witness.of(RunFinished)) == 1
+    await run(agent)
+    assert witness.of(RunFinished)[-1].status == "ok"
+
+
+class OddClient:
+    """A model client that gives what it is told to."""
+
+    spec = "odd:model"
+    max_tokens: int | None = None
+
+    def __init__(self, *events: object) -> None:
+        self._events = events
+
+    @asynccontextmanager
+    async def open_stream(
+        self, messages: Sequence[republic.Message], *, spec: str | None = None, options: object = None
+    ) -> AsyncIterator[AsyncIterator[Any]]:
+        async def given() -> AsyncIterator[object]:
+            for event in self._events:
+                yield event
+
+        async with aclosing(given()) as events:  # type: ignore[type-var]  # it is a generator
+            yield events
+
+
+@pytest.mark.parametrize(
+    ("events", "text"),
+    [
+        ([TextDelta(None)], "expected text, got NoneType - a piece of the answer of odd:model"),  # type: ignore[arg-type]  # what it is about
+        (["hello"], "expected an event of an answer, got str - model odd:model"),
+        ([AnswerCompleted("hello")], "expected a model message, got str - answer of model odd:model"),  # type: ignore[arg-type]  # as above
+        ([AnswerCompleted(republic.assistant("a"))] * 2, "expected one whole answer, got two - model odd:model"),
+    ],
+    ids=["no text", "no event", "no message", "two"],
+)
+async def test_a_client_that_gives_something_else_is_a_model_error(events: list[object], text: str) -> None:
+    agent = Agent(model=OddClient(*events))
+    witness = Witness(agent)
+    with pytest.raises(ModelError) as raised:
+        await run(agent)
+    assert str(raised.value) == text
+    assert [len(witness.of(kind)) for kind in (StepFinished, LLMCallFinished, ChatFinished, RunFinished)] == [1] * 4
+    assert "user: hello" in said(await agent.tape("t").read_messages())
+
+
+async def test_a_client_that_gives_the_whole_answer_alone_has_its_text_read() -> None:
+    agent = Agent(model=OddClient(AnswerCompleted(republic.assistant("whole"))))
+    witness = Witness(agent)
+    async with agent.run("hello", tape="t") as stream:
+        events = [event async for event in stream]
+    assert [event.text for event in events if isinstance(event, TextDelta | StepEnded)] == ["whole", "whole"]
+    (finished,) = witness.of(LLMCallFinished)
+    assert finished.result.text == "whole"
+
+
+async def test_a_failure_that_nobody_reads_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    agent = Agent(model=ScriptedModel("never"))
+
+    def stumble(event: AgentEvent) -> None:
+        raise LookupError("nobody reads this")
+
+    agent.events.on(RunStarted, stumble)
+    async with agent.run("hello", tape="t") as stream:
+        await anyio.wait_all_tasks_blocked()
+    await stream.aclose()
+    (record,) = [record for record in caplog.records if record.message == "run.failed_unread"]
+    assert record.exc_info is not None
+    assert isinstance(record.exc_info[1], LookupError)
+    caplog.clear()
+    with pytest.raises(LookupError):
+        await run(agent)
+    assert caplog.records == []
+
+
+async def test_facts_that_are_no_data_are_recorded_as_they_show_themselves() -> None:
+    agent = Agent(model=ScriptedModel("done"))
+    async with agent.run("hello", tape="t", metadata={"when": anyio.Path}) as stream:
+        await read(stream)
+    entry = (await agent.tape("t").query(kinds=["event"]))[0]
+    assert entry.payload["data"]["metadata"] == {"when": repr(anyio.Path)}
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+async def test_what_is_no_exception_ends_the_run_and_says_so(error: BaseException) -> None:
+    @tool(name="add")
+    async def leave() -> None:
+        """Leave the program."""
+        raise error
+
+    agent = Agent(model=ScriptedModel(Reply(calls=[Call("add")])), tools=[leave])
+    witness = Witness(agent)
+    with pytest.raises(type(error)):
+        await run(agent)
+    (finished,) = witness.of(RunFinished)
+    if isinstance(error, KeyboardInterrupt):  # somebody wants to end it
+        assert (finished.status, finished.error) == ("cancelled", None)
+    else:
+        assert (finished.status, str(finished.error)) == ("error", "the run was stopped: SystemExit was raised in it")
+    assert unanswered(await agent.tape("t").query()) == []

@@ -902,6 +902,19 @@ async def test_an_interrupt_reaches_the_task_group_of_a_started_run() -> None:
     assert caught.group_contains(Interrupt)
 
 
+async def test_an_exit_in_a_started_run_is_for_its_reader_and_ends_nobody_else() -> None:
+    @tool
+    async def leave() -> None:
+        """Exit."""
+        raise SystemExit(3)
+
+    agent = Agent(model=ScriptedModel(Reply(calls=[Call("leave")]), "done"), tools=[leave])
+    async with anyio.create_task_group() as tasks:
+        with pytest.raises(SystemExit, match="3"):
+            await read(agent.start("hello", tape="t", tasks=tasks))
+        assert (await read(agent.start("again", tape="t", tasks=tasks)))[0] == TextDelta("done")
+
+
 # ------------------------------------------------------------------------------------------------- bounded endings
 
 

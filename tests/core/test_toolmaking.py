@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -445,3 +446,70 @@ def test_words_of_a_type_and_of_the_docstring() -> None:
     found = properties_of(take)
     assert found["a"] == {"type": "integer", "minimum": 1, "description": "from the type"}
     assert found["b"] == {"type": "integer", "maximum": 2, "description": "from the docstring"}
+
+
+class Bag(msgspec.Struct):
+    items: list[str] = []
+
+
+@dataclass
+class Box:
+    items: list[str]
+
+
+@pytest.mark.parametrize(
+    "default", [Bag(["x"]), Box(["x"]), (["x"],), [["x"]], {"a": ["x"]}], ids=lambda it: type(it).__name__
+)
+def test_each_call_has_its_own_copy_of_a_default(default: Any) -> None:
+    @tool
+    def keep(word: str, into: object = default) -> object:
+        """Keep."""
+        return into
+
+    first, second = (
+        call_handler(keep, parse_arguments(keep, {"word": word}), ToolContext(tape=MemoryTape())) for word in "ab"
+    )
+    assert first == second == default
+    assert first is not second
+    assert first is not default
+
+
+def test_a_default_that_is_a_mark_is_itself_in_each_call() -> None:
+    missing: Any = object()
+
+    @tool
+    def keep(value: object = missing) -> object:
+        """Keep."""
+        return value
+
+    assert call_handler(keep, parse_arguments(keep, {}), ToolContext(tape=MemoryTape())) is missing
+
+
+def test_a_default_that_cannot_be_copied_is_refused() -> None:
+    def keep(value: object = ([threading.Lock()],)) -> None: ...
+
+    (problem,) = problems_of(keep)
+    assert problem.startswith("parameter 'value': its default cannot be copied: TypeError: ")
+
+
+def test_what_only_looks_like_a_function_of_a_tool_is_refused() -> None:
+    def dunder(__b: int) -> None: ...
+
+    def raw(value: msgspec.Raw) -> None: ...
+
+    (problem,) = problems_of(add)
+    assert problem.startswith("it is a tool already.")
+    (problem,) = problems_of(dunder)
+    assert problem.startswith("parameter '__b' begins like one that is positional-only.")
+    (problem,) = problems_of(raw)
+    assert problem.startswith("parameter 'value': msgspec.Raw is JSON that nobody has read.")
+    (problem,) = problems_of(len, exposure="x", name="x")[:1]
+    assert problem == "expected one of auto, direct, code, command, got 'x' - exposure"
+
+
+def test_an_object_without_a_docstring_says_nothing_of_itself() -> None:
+    class Adder:
+        def __call__(self, a: int) -> int:
+            return a
+
+    assert tool(name="adder")(Adder()).description == ""

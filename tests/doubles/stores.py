@@ -10,8 +10,9 @@ from typing import TypeAlias
 from bub.errors import TapeConflictError, TapeError
 from bub.tape.entry import TapeEntry
 from bub.tape.keeping import kept_entries
-from bub.tape.shape import is_collection, is_mapping
-from bub.tape.store import AsyncTapeStore, TapeQuery, TapeRecord, TapeStore
+from bub.tape.naming import check_tape_name
+from bub.tape.selection import texts_in
+from bub.tape.store import AsyncTapeStore, TapeQuery, TapeRecord, TapeStore, check_page
 
 
 def find(entries: Sequence[TapeEntry], query: TapeQuery) -> list[TapeEntry]:
@@ -55,15 +56,9 @@ def _matches(entry: TapeEntry, query: TapeQuery) -> bool:
     if query.until is not None and entry.date > query.until:
         return False
     if query.text is not None:
-        text = _text(entry.payload).casefold()
+        text = " ".join(texts_in(entry.payload)).casefold()
         return all(word in text for word in query.text.casefold().split())
     return True
-
-
-def _text(value: object) -> str:
-    if is_mapping(value):
-        return " ".join(f"{key} {_text(item)}" for key, item in value.items())
-    return " ".join(map(_text, value)) if is_collection(value) else str(value)
 
 
 _Tapes: TypeAlias = dict[str, list[TapeEntry]]  # outside the class, where `list` is the type and not the method
@@ -72,11 +67,18 @@ _Tapes: TypeAlias = dict[str, list[TapeEntry]]  # outside the class, where `list
 class MemoryStore:
     def __init__(self, tapes: _Tapes | None = None) -> None:
         self._tapes: _Tapes = tapes if tapes is not None else {}
+        self._ended = False
+
+    def _held(self) -> _Tapes:
+        if self._ended:
+            raise TapeError("expected an open transaction")
+        return self._tapes
 
     def append(
         self, tape: str, entries: Sequence[TapeEntry], /, *, expected_last_id: int | None = None
     ) -> Sequence[int]:
-        held = self._tapes.get(tape, [])
+        check_tape_name(tape)
+        held = self._held().get(tape, [])
         last = held[-1].id if held else 0
         if expected_last_id is not None and expected_last_id != last:
             raise TapeConflictError(f"expected last id {expected_last_id}, got {last} - tape {tape!r}")
@@ -86,17 +88,20 @@ class MemoryStore:
         return [entry.id for entry in stored]
 
     def fetch(self, query: TapeQuery, /) -> Iterator[TapeEntry]:
-        return iter(find(self._tapes.get(query.tape, []), query))
+        return iter(find(self._held().get(query.tape, []), query))
 
     def list(self, *, prefix: str = "", after: str | None = None, limit: int | None = None) -> Sequence[TapeRecord]:
-        names = (name for name in sorted(self._tapes) if name.startswith(prefix) and (after is None or name > after))
+        check_page(prefix, after, limit)
+        names = (name for name in sorted(self._held()) if name.startswith(prefix) and (after is None or name > after))
         return tuple(_record(name, self._tapes[name]) for name in islice(names, limit))
 
     def reset(self, tape: str, /) -> None:
-        self._tapes.pop(tape, None)
+        check_tape_name(tape)
+        self._held().pop(tape, None)
 
     def archive(self, tape: str, /) -> str:
-        if tape not in self._tapes:
+        check_tape_name(tape)
+        if tape not in self._held():
             raise TapeError(f"expected entries to archive, got none - tape {tape!r}")
         number = 1
         while (name := f"{tape}.{number}") in self._tapes:
@@ -111,7 +116,10 @@ class MemoryStore:
     def transaction(self) -> Generator[TapeStore, None, None]:
         before = dict(self._tapes)
         view = MemoryStore(dict(before))
-        yield view
+        try:
+            yield view
+        finally:
+            view._ended = True
         changed = {name for name in {*before, *view._tapes} if view._tapes.get(name) is not before.get(name)}
         if any(self._tapes.get(name) is not before.get(name) for name in changed):
             raise TapeConflictError(f"expected tapes that nobody else changed, got {changed} - a transaction")

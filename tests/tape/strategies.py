@@ -12,7 +12,7 @@ dates = st.builds("{}T{:02}:00:00.000000+00:00".format, st.sampled_from(DAYS), s
 metas: st.SearchStrategy[dict[str, str]] = st.sampled_from([{}, *({"run_id": run} for run in RUNS)])
 
 
-def _anchor(name: str, meta: dict[str, str], date: str) -> TapeEntry:
+def _anchor(name: str | None, meta: dict[str, str], date: str) -> TapeEntry:
     return TapeEntry(0, "anchor", {"name": name, "state": {}}, meta, date)
 
 
@@ -20,7 +20,7 @@ def _note(kind: str, word: int, meta: dict[str, str], date: str) -> TapeEntry:
     return TapeEntry(0, kind, {"text": f"word{word} more"}, meta, date)
 
 
-anchors = st.builds(_anchor, st.sampled_from(NAMES), metas, dates)
+anchors = st.builds(_anchor, st.sampled_from([*NAMES, *NAMES, None]), metas, dates)
 notes = st.builds(_note, st.sampled_from(KINDS), st.integers(0, 3), metas, dates)
 batches = st.lists(notes | notes | anchors, max_size=8)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import anyio
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,6 +13,7 @@ from msgspec import structs
 from bub.errors import TapeConflictError, TapeError
 from bub.tape import fork as fork_module
 from bub.tape.adapter import as_async_store
+from bub.tape.coding import decode_entry, encode_entry
 from bub.tape.entry import TapeEntry
 from bub.tape.fork import ForkedTapeStore
 from bub.tape.iteration import Closing
@@ -132,6 +135,38 @@ async def test_a_tape_that_others_emptied_is_seen_without_what_it_held() -> None
     assert texts(await fetched(fork, last_anchor=True, newest_first=True)) == ["own"]
     await fork.merge()
     assert texts(await fetched(below)) == [*"new tape", "own"]
+
+
+@pytest.mark.parametrize("change", [{"payload": {"text": "new"}}, {"meta": {"run_id": "r"}}])
+async def test_a_tape_that_others_refilled_is_not_the_old_one(change: dict[str, object]) -> None:
+    """Also when an entry has the id, the date and the kind of one that is gone: a merge would delete it with that."""
+    below = as_async_store(MemoryTapeStore())
+    old = TapeEntry(0, "note", {"text": "old"}, {}, "2026-03-01T00:00:00.000000+00:00")
+    await below.append("main", [old])
+    fork = ForkedTapeStore(below)
+    await fork.look_at("main")
+    new = structs.replace(old, **change)
+    await below.reset("main")
+    await below.append("main", [new])
+    assert await fetched(fork) == []
+    await fork.reset("main")
+    await fork.append("main", notes("mine"))
+    await fork.merge()
+    assert [entry.payload.get("text") for entry in await fetched(below)] == [new.payload["text"], "mine"]
+
+
+async def test_an_entry_that_equals_nothing_is_found_again() -> None:
+    """NaN: a store that reads it anew gives another one each time."""
+
+    class Rereading(MemoryTapeStore):
+        def fetch(self, query: TapeQuery, /) -> Iterator[TapeEntry]:
+            return (decode_entry(encode_entry(entry)) for entry in super().fetch(query))
+
+    below = as_async_store(Rereading())
+    await below.append("main", [TapeEntry.new("note", {"text": "odd", "n": float("nan")})])
+    fork = ForkedTapeStore(below)
+    await fork.look_at("main")
+    assert texts(await fetched(fork)) == ["odd"]
 
 
 async def test_additions_do_not_change_with_what_the_caller_holds() -> None:

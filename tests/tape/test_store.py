@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from bub.errors import BubError, TapeError
 from bub.tape.entry import TapeEntry
-from bub.tape.store import AsyncTapeStore, Moment, TapeFilters, TapeQuery, TapeRecord, TapeStore, is_async_store
+from bub.tape.moments import Moment
+from bub.tape.store import AsyncTapeStore, TapeFilters, TapeQuery, TapeRecord, TapeStore, is_async_store
 from tests.doubles.stores import AsyncMemoryStore, MemoryStore
 
 # ------------------------------------------------------------------------------------------------ the query
@@ -45,9 +46,9 @@ def test_fields_are_given_by_keyword_and_stay() -> None:
 # Any: wrong values on purpose, past the type checker.
 TAPE: dict[str, Any] = {"tape": "main"}
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"tape": ""}, "expected a tape name, got '' - TapeQuery.tape"),
-    ({"tape": "  "}, "expected a tape name, got '  ' - TapeQuery.tape"),
-    ({"tape": None}, "expected a tape name, got None - TapeQuery.tape"),
+    ({"tape": ""}, "expected the name of a tape, got '' - TapeQuery.tape"),
+    ({"tape": "  "}, "expected the name of a tape, got '  ' - TapeQuery.tape"),
+    ({"tape": None}, "expected the name of a tape, got None - TapeQuery.tape"),
     ({"text": " "}, "expected text that is not blank, or None, got ' ' - TapeQuery.text"),
     ({"text": 3}, "expected text that is not blank, or None, got 3 - TapeQuery.text"),
     (
@@ -81,11 +82,13 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "expected a span that ends after it starts, "
         "got ('2026-01-02T00:00:00.000000+00:00', '2026-01-01T23:59:59.999999+00:00') - TapeQuery.dates",
     ),
-    ({"limit": -1}, "expected a whole number from 0, got -1 - TapeQuery.limit"),
-    ({"limit": True}, "expected a whole number from 0, got True - TapeQuery.limit"),
-    ({"limit": 1.5}, "expected a whole number from 0, got 1.5 - TapeQuery.limit"),
-    ({"offset": -1}, "expected a whole number from 0, got -1 - TapeQuery.offset"),
-    ({"offset": None}, "expected a whole number from 0, got None - TapeQuery.offset"),
+    ({"limit": -1}, "expected a whole number from 0 to 2**62 - 1, got -1 - TapeQuery.limit"),
+    ({"limit": True}, "expected a whole number from 0 to 2**62 - 1, got True - TapeQuery.limit"),
+    ({"limit": 1.5}, "expected a whole number from 0 to 2**62 - 1, got 1.5 - TapeQuery.limit"),
+    ({"offset": -1}, "expected a whole number from 0 to 2**62 - 1, got -1 - TapeQuery.offset"),
+    ({"limit": 2**62}, "expected a whole number from 0 to 2**62 - 1, got 0x4000000000000000 - TapeQuery.limit"),
+    ({"tape": "a\ud800"}, "expected the name of a tape in Unicode, got 'a\\ud800' - TapeQuery.tape"),
+    ({"offset": None}, "expected a whole number from 0 to 2**62 - 1, got None - TapeQuery.offset"),
     (
         {"after_anchor": "a", "last_anchor": True},
         "expected at most one of after_anchor, last_anchor, between, got after_anchor and last_anchor - TapeQuery",
@@ -104,6 +107,11 @@ def test_a_wrong_query_is_refused_when_it_is_built(fields: dict[str, Any], text:
     assert str(caught.value) == text
     assert isinstance(caught.value, BubError)
     assert isinstance(caught.value, ValueError)
+
+
+def test_a_number_that_is_too_long_to_be_written_is_refused() -> None:
+    with pytest.raises(TapeError, match=r"got 0x[0-9a-f]+ - TapeQuery\.limit"):
+        TapeQuery(tape="main", limit=10**5000)
 
 
 def test_a_changed_copy_is_checked_too() -> None:

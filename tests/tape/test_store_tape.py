@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import anyio
 import pytest
@@ -50,7 +50,7 @@ async def test_append_gives_back_what_was_stored() -> None:
 
 
 async def test_a_blank_name_is_refused() -> None:
-    with pytest.raises(TapeError, match="expected a tape name"):
+    with pytest.raises(TapeError, match="expected the name of a tape"):
         StoreTape(MemoryTapeStore(), " ")
     with pytest.raises(TapeError, match="expected the name of an anchor, got ''"):
         await StoreTape(MemoryTapeStore(), "main").handoff("")
@@ -474,12 +474,24 @@ async def test_the_newest_system_prompt_is_that_since_the_anchor() -> None:
     assert (await tape.read()).system is None
 
 
-async def test_an_entry_that_is_no_message_is_told_each_time() -> None:
+async def test_an_entry_that_is_no_message_is_left_out_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
     tape = StoreTape(MemoryTapeStore(), "main")
     await tape.append(user("a"), TapeEntry.new(MESSAGE, {"text": "no role"}), user("b"))
     for _ in range(3):
-        with pytest.raises(ContentError) as raised:
-            await tape.read_messages()
-        assert raised.value.__notes__ == ["entry 2 of tape 'main'"]
-    await tape.handoff("past it")
-    assert await tape.read_messages() == []
+        assert [message.text for message in await tape.read_messages()] == ["a", "b"]
+    (record,) = caplog.records
+    assert record.getMessage().startswith("tape.unreadable_entry 2 of main: expected one of system, user")
+    await tape.append(user("c"))
+    async with tape.fork_tape() as fork:
+        assert [message.text for message in await fork.read_messages()] == ["a", "b", "c"]
+    assert len(caplog.records) == 1
+
+
+async def test_a_message_that_could_not_be_read_back_is_refused() -> None:
+    tape = StoreTape(MemoryTapeStore(), "main")
+    wrong: Any = 5
+    call = republic.ToolCall(wrong, "add", "{}")
+    for message in (republic.Message("assistant", (republic.Text(wrong),)), republic.assistant(tool_calls=[call])):
+        with pytest.raises(ContentError, match="got int|'int' object"):
+            await tape.append_messages([republic.user("a"), message])
+    assert await tape.query() == []
