@@ -562,6 +562,7 @@ async def test_a_function_that_was_given_up_before_its_thread_began_never_begins
             work()
         waiting.set()
         await anyio.sleep_forever()
+        raise AssertionError("it sleeps for ever")
 
     monkeypatch.setattr(anyio.to_thread, "run_sync", run_sync)
     agent = agent_of(act, calls=[Call("act")])

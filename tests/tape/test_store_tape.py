@@ -492,6 +492,6 @@ async def test_a_message_that_could_not_be_read_back_is_refused() -> None:
     wrong: Any = 5
     call = republic.ToolCall(wrong, "add", "{}")
     for message in (republic.Message("assistant", (republic.Text(wrong),)), republic.assistant(tool_calls=[call])):
-        with pytest.raises(ContentError, match="got int|'int' object"):
+        with pytest.raises(ContentError, match=r"got int|'int' object"):
             await tape.append_messages([republic.user("a"), message])
     assert await tape.query() == []
