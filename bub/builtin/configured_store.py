@@ -17,9 +17,9 @@ from bub.tape.memory_store import MemoryTapeStore
 from bub.tape.store import AsyncTapeStore, TapeStore
 
 if TYPE_CHECKING:
-    from bub.builtin import jsonl_store, sqlite_store
+    from bub.builtin import jsonl_async, sqlite_store
 else:  # one of the two is enough
-    jsonl_store = LazyModule("bub.builtin.jsonl_store")
+    jsonl_async = LazyModule("bub.builtin.jsonl_async")
     sqlite_store = LazyModule("bub.builtin.sqlite_store")
 
 logger: Final = logging.getLogger("bub.tape")
@@ -41,7 +41,7 @@ async def configured_store(
         yield MemoryTapeStore()
     elif settings.kind == "jsonl":
         _check_folder(settings.path)
-        with closing(jsonl_store.JSONLTapeStore(settings.path)) as files:
+        with closing(jsonl_async.AsyncJSONLTapeStore(settings.path)) as files:
             yield files
     else:
         try:
@@ -65,10 +65,12 @@ def _settings(variables: Mapping[str, str] | None) -> TapeSettings:
 
 
 def _check_folder(folder: Path) -> None:
-    """Make the folder, and see that files can be made in it: the store itself would first do so when it appends."""
+    """Make the folder, and see that it can be read; one in which no files can be made may still be looked at."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        if not os.access(folder, os.R_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+    except FileExistsError as error:
+        raise ConfigError(f"cannot open {folder}: it is no folder - BUB_TAPE_STORE") from error
     except OSError as error:
         raise ConfigError(f"cannot open {folder}: {error.strerror} - BUB_TAPE_STORE") from error

@@ -6,18 +6,22 @@ import os
 from collections.abc import Iterator, Sequence
 
 from bub.builtin.jsonl_lines import Line, full_entry
-from bub.builtin.jsonl_reading import lines_forward, lines_in, opened, read_at, settled
-from bub.builtin.jsonl_writing import encoded, unwritable, write_new
+from bub.builtin.jsonl_reading import lines_forward, lines_in, open_file, opened, read_at, settled
+from bub.builtin.jsonl_writing import append_all, encoded, unwritable
+from bub.errors import TapeError
 from bub.tape.entry import TapeEntry
 from bub.tape.findings import StoreFinding
 
 
-def look_through(path: str, tape: str) -> Sequence[StoreFinding]:
-    """Everything that is wrong with a file.
+def findings_in(path: str, tape: str) -> Sequence[StoreFinding]:
+    """Everything that is wrong with a file, also that it cannot be read."""
+    try:
+        return _look_through(path, tape)
+    except TapeError as error:
+        return [_finding(tape, None, os.path.basename(path), str(error))]
 
-    Raises:
-        TapeError: It cannot be read.
-    """
+
+def _look_through(path: str, tape: str) -> Sequence[StoreFinding]:
     found: list[StoreFinding] = []
     high = 0
     for number, line, _ in numbered_lines(path):
@@ -53,20 +57,15 @@ def numbered_lines(path: str) -> Iterator[tuple[int, Line[TapeEntry], bytes]]:
             yield number + 1, torn, read_at(file, place, size)
 
 
-def compact_file(path: str, new: str, set_aside: str, title: bytes) -> int | None:
-    """How many lines of a file are damaged; the rest is written to another file.
+def compacted(path: str, title: bytes) -> tuple[bytes, list[bytes]] | None:
+    """What a file holds without its damaged lines, and these; None when it is as it should be.
 
     Args:
         path: The file.
-        new: The other file; only written when there is something to do.
-        set_aside: The file that the bytes of damaged lines are added to.
         title: What the other file begins with.
 
-    Returns:
-        None when the file is as it should be.
-
     Raises:
-        TapeError: A file cannot be read or written.
+        TapeError: It cannot be read.
     """
     good, bad = bytearray(title), list[bytes]()
     high, is_right = 0, True
@@ -77,13 +76,21 @@ def compact_file(path: str, new: str, set_aside: str, title: bytes) -> int | Non
             is_right = is_right and line.problem is None and entry.id > high
             high = max(high + 1, entry.id)
             good += f"{encoded(path, [entry], high)[0]}\n".encode()
-    if is_right and not bad:
-        return None
-    write_new(new, bytes(good))
-    if bad:
+    return None if is_right and not bad else (bytes(good), bad)
+
+
+def set_aside(path: str, lines: Sequence[bytes]) -> None:
+    """Add damaged lines to a file. They are on the disk when this returns.
+
+    Raises:
+        TapeError: The file cannot be written; nothing was added.
+    """
+    try:
+        file = open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
-            with open(set_aside, "ab") as file:
-                file.write(b"".join(bad))
-        except OSError as error:
-            raise unwritable(set_aside, error) from error
-    return len(bad)
+            append_all(file, b"".join(lines), os.fstat(file).st_size)
+            os.fsync(file)
+        finally:
+            os.close(file)
+    except OSError as error:
+        raise unwritable(path, error) from error

@@ -24,7 +24,7 @@ from bub.builtin.jsonl_reading import (
     settled_backward,
 )
 from bub.builtin.jsonl_writing import append_all, sync_folder, unreadable, unwritable
-from bub.tape.entry import ANCHOR, TapeEntry
+from bub.tape.entry import TapeEntry
 from bub.tape.selection import last_anchor_place
 from bub.tape.store import TapeRecord
 
@@ -160,7 +160,7 @@ class TapeFile:
             return
         placed = entry if entry.id > self._risen else structs.replace(entry, id=self._risen + 1)
         self._grown += 1
-        if placed.kind == ANCHOR and placed.anchor_name is not None:
+        if placed.anchor_name is not None:
             self._anchor = len(self.tail)
         self.tail.append(placed)
         self._starts.append(line.start)
@@ -188,7 +188,7 @@ class TapeFile:
         if place >= 0 or self.whole:
             return place
         with opened(self.path) as file:
-            self._extend(file, lambda entry: entry.kind == ANCHOR and entry.anchor_name in (name or entry.anchor_name,))
+            self._extend(file, lambda entry: entry.anchor_name is not None and name in (None, entry.anchor_name))
         return self._anchor if name is None else last_anchor_place(self.tail, name)
 
     def _extend(self, file: int, is_enough: Callable[[TapeEntry], bool]) -> None:

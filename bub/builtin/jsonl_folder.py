@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -9,15 +11,18 @@ from typing import Final
 
 from bub.builtin.jsonl_file import TapeFile
 from bub.builtin.jsonl_lines import title_of
-from bub.builtin.jsonl_lock import FolderLock
+from bub.builtin.jsonl_lock import FolderLock, wait
+from bub.builtin.jsonl_reading import open_file
 from bub.builtin.jsonl_writing import unreadable
 from bub.errors import TapeError
 from bub.tape.coding import encode_value
-from bub.tape.naming import file_name, is_shortened, tape_of_file
+from bub.tape.naming import check_tape_name, file_name, is_shortened, tape_of_file
 from bub.tape.store import TapeRecord
 
 ENDING: Final = ".jsonl"
 """What the name of a tape's file ends with."""
+
+logger: Final = logging.getLogger("bub.tape")
 
 _KNOWN: Final = 512  # files of which something is kept in memory
 _OPEN: Final = 32  # files that are kept open for writing
@@ -32,12 +37,14 @@ class TapeFolder:
     Args:
         path: The folder; it need not be there.
         durable: Whether to wait until what is written is on the disk.
+        patience: How many seconds to wait for other processes.
     """
 
-    def __init__(self, path: str, *, durable: bool) -> None:
+    def __init__(self, path: str, *, durable: bool, patience: float) -> None:
         self.path: Final = path
-        self.lock: Final = FolderLock(path, durable=durable)
+        self.lock: Final = FolderLock(path, durable=durable, patience=patience)
         self._number = 0
+        self._told: Final[set[str]] = set()
         self._files: Final[dict[str, TapeFile]] = {}
         self._writers: Final[dict[str, TapeFile]] = {}
         self._records: Final[dict[str, tuple[tuple[int, int, int], TapeRecord | None]]] = {}
@@ -57,14 +64,8 @@ class TapeFolder:
             yield
 
     def settle(self) -> None:
-        """Wait until nothing is half done, or finish it.
-
-        Raises:
-            TapeError: It cannot be finished.
-        """
-        if not self.lock.is_settled():
-            with self.lock:
-                pass
+        """Wait until nothing is half done, or finish it; see `FolderLock.settling`."""
+        wait(self.lock.settling())
         self.look_again()
 
     def look_again(self) -> None:
@@ -103,6 +104,7 @@ class TapeFolder:
 
     def name(self, tape: str) -> str:
         """The name of the file of a tape."""
+        check_tape_name(tape)
         own, foreign = file_name(tape) + ENDING, tape + ENDING
         if own == foreign or "/" in tape or "\0" in tape or os.path.exists(os.path.join(self.path, own)):
             return own
@@ -113,24 +115,40 @@ class TapeFolder:
         return foreign if found and self._tape_of(foreign) == tape else own
 
     def names(self) -> dict[str, str]:
-        """The name of the file of every tape.
+        """The name of the file of every tape; what is no file of a tape is passed over.
 
         Raises:
             TapeError: The folder cannot be read.
         """
+        return self._looked_through()[0]
+
+    def odd(self) -> dict[str, str]:
+        """What looks like a file of a tape by its name and is none, each with what is wrong.
+
+        Raises:
+            TapeError: The folder cannot be read.
+        """
+        return self._looked_through()[1]
+
+    def _looked_through(self) -> tuple[dict[str, str], dict[str, str]]:
+        found: dict[str, str] = {}
+        odd: dict[str, str] = {}
         try:
-            files = os.listdir(self.path)
+            with os.scandir(self.path) as files:
+                for file in files:
+                    name = file.name
+                    if name.endswith(ENDING) and len(name) > len(ENDING):
+                        problem = _problem_of(file)
+                        tape = self._tape_of(name) if problem is None else ""
+                        if problem is not None or (problem := _problem_of_name(tape)) is not None:
+                            odd[name] = problem
+                        elif tape not in found or name == file_name(tape) + ENDING:
+                            found[tape] = name
         except FileNotFoundError:
-            return {}
+            return {}, {}
         except OSError as error:
             raise unreadable(self.path, error) from error
-        found: dict[str, str] = {}
-        for name in files:
-            if name.endswith(ENDING) and len(name) > len(ENDING):
-                tape = self._tape_of(name)
-                if tape not in found or name == file_name(tape) + ENDING:
-                    found[tape] = name
-        return found
+        return found, odd
 
     def _tape_of(self, name: str) -> str:
         stem = name.removesuffix(ENDING)
@@ -144,7 +162,7 @@ class TapeFolder:
     def _title(self, name: str) -> str | None:
         """The tape that the first line of a file names."""
         try:
-            with open(os.path.join(self.path, name), "rb") as file:
+            with open(open_file(os.path.join(self.path, name), os.O_RDONLY), "rb") as file:
                 tape = title_of(file.readline().strip())
         except OSError:
             return None
@@ -153,9 +171,22 @@ class TapeFolder:
     def record(self, tape: str, name: str) -> TapeRecord | None:
         """What is known of a tape, counted again only when its file changed; None when it holds nothing.
 
+        A file that cannot be read does not keep others from being listed: it is logged once as `tape.file_skipped`.
+
         Raises:
-            TapeError: The file cannot be read.
+            TapeError: No file can be read at the moment.
         """
+        try:
+            return self._record(tape, name)
+        except TapeError as error:
+            if not is_of_one_file(error):
+                raise
+            if name not in self._told:
+                self._told.add(name)
+                logger.warning("tape.file_skipped %s", error, extra={"where": name, "problem": str(error)})
+            return None
+
+    def _record(self, tape: str, name: str) -> TapeRecord | None:
         try:
             found = os.stat(os.path.join(self.path, name))
         except OSError:
@@ -166,6 +197,27 @@ class TapeFolder:
             file = self._files.get(tape) or TapeFile(os.path.join(self.path, name), title_line(tape))
             known = self._records[tape] = seen, file.record(tape)
         return known[1]
+
+
+def is_of_one_file(error: TapeError) -> bool:
+    """Whether others can be read all the same."""
+    cause = error.__cause__
+    return isinstance(cause, OSError) and cause.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+
+def _problem_of(file: os.DirEntry[str]) -> str | None:
+    try:
+        return None if file.is_file() else "is no regular file, so no file of a tape"
+    except OSError as error:
+        return f"cannot be read: {error.strerror or error}"
+
+
+def _problem_of_name(tape: str) -> str | None:
+    try:
+        check_tape_name(tape)
+    except TapeError as error:
+        return f"is named after no tape: {error}"
+    return None
 
 
 def title_line(tape: str) -> bytes:

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import structs
@@ -23,6 +23,8 @@ from msgspec import structs
 from bub.errors import TapeError
 from bub.tape.coding import decode_entry, decode_value
 from bub.tape.entry import ANCHOR, TapeEntry
+from bub.tape.shape import is_collection, is_mapping
+from bub.tape.values import MAX_DEPTH
 
 Batch: TypeAlias = tuple[int, int]
 """The first and the last id of what was appended together."""
@@ -33,6 +35,9 @@ _BATCH: Final = re.compile(rb',"batch":\[(\d+),(\d+)\]\}\s*\Z')
 _DROPPED: Final = re.compile(rb'\{"dropped":\[(\d+),(\d+)\]\}\s*\Z')
 _GLUED: Final = 16  # how many places of a damaged line are tried
 _JSON: Final = json.JSONDecoder()
+_TIMESTAMP: Final = b'"timestamp"'
+_WHOLE: Final = b'"$bub:json"'  # around an entry of which nothing can be seen from outside
+_CONTAINERS: Final = (dict, list, tuple, set, frozenset)
 
 
 class Placed(Protocol):
@@ -52,8 +57,14 @@ class Placed(Protocol):
 T = TypeVar("T", bound=Placed)
 
 
+class _Stamp(msgspec.Struct):
+    """What an old entry has instead of a date."""
+
+    timestamp: float | None = None
+
+
 class Head(msgspec.Struct, frozen=True):
-    """What counting needs of an entry; the rest is looked at only to see that it is JSON."""
+    """What counting needs of an entry that is no anchor; the rest is looked at only to see that it is JSON."""
 
     id: int
     kind: str
@@ -63,11 +74,8 @@ class Head(msgspec.Struct, frozen=True):
 
     @property
     def anchor_name(self) -> str | None:
-        """The name when this is an anchor, else None."""
-        if self.kind != ANCHOR:
-            return None
-        name: object = msgspec.json.decode(self.payload, type=dict[str, Any]).get("name")
-        return name if isinstance(name, str) else None
+        """None: of an anchor all is read."""
+        return None
 
 
 class Line(NamedTuple, Generic[T]):
@@ -108,7 +116,7 @@ def full_entry(raw: bytes) -> TapeEntry:
     """The entry of a line, also of one that another program wrote.
 
     Raises:
-        TapeError: It is none.
+        TapeError: It is none, or holds what no tape may hold.
     """
     try:
         entry = decode_entry(raw)
@@ -116,7 +124,27 @@ def full_entry(raw: bytes) -> TapeEntry:
         if _batch_at_end(_BATCH, raw) is None:
             raise
         entry = decode_entry(_BATCH.sub(b"}", raw))
-    return entry if entry.date else structs.replace(entry, date=_date_of_timestamp(raw))
+    if _may_be_deep(raw):
+        _check_depth(entry)
+    return entry if entry.date or _TIMESTAMP not in raw else structs.replace(entry, date=_date_of_timestamp(raw))
+
+
+def _may_be_deep(raw: bytes) -> bool:
+    return len(raw) > 2 * MAX_DEPTH and (raw.count(b"{") + raw.count(b"[") > MAX_DEPTH or _WHOLE in raw)
+
+
+def _check_depth(entry: TapeEntry) -> None:
+    """Refuse what is nested deeper than an entry can be written: nobody could copy, search or export it."""
+    level: list[object] = [entry.payload, entry.meta]
+    for _ in range(MAX_DEPTH):
+        level = [item for held in level for item in _items_of(held) if isinstance(item, _CONTAINERS)]
+        if not level:
+            return
+    raise TapeError(f"cannot read an entry: it is nested deeper than {MAX_DEPTH} levels")
+
+
+def _items_of(container: object) -> Iterable[object]:
+    return container.values() if is_mapping(container) else container if is_collection(container) else ()
 
 
 def entry_head(raw: bytes) -> TapeEntry | Head:
@@ -127,24 +155,23 @@ def entry_head(raw: bytes) -> TapeEntry | Head:
     """
     try:
         head = _HEADS.decode(raw)
-    except (msgspec.DecodeError, UnicodeError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return full_entry(raw)
     plain = head.date and bytes(head.payload)[:1] == b"{" and b'"$bub:' not in raw and b"\\" not in raw
-    return head if plain and raw.isascii() else full_entry(raw)
+    return head if plain and head.kind != ANCHOR and raw.isascii() and not _may_be_deep(raw) else full_entry(raw)
 
 
 _HEADS: Final = msgspec.json.Decoder(Head)
+_STAMPS: Final = msgspec.json.Decoder(_Stamp)
 
 
 def _date_of_timestamp(raw: bytes) -> str:
     """The date of an entry of an old file, which has seconds since 1970 instead."""
-    seconds: object = json.loads(raw).get("timestamp", 0.0)
     try:
-        return datetime.fromtimestamp(float(seconds if isinstance(seconds, (int, float)) else 0), UTC).isoformat(
-            timespec="microseconds"
-        )
-    except (OverflowError, OSError, ValueError):
-        return datetime.fromtimestamp(0, UTC).isoformat(timespec="microseconds")
+        seconds = _STAMPS.decode(raw).timestamp
+        return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")
+    except (msgspec.DecodeError, UnicodeError, RecursionError, OverflowError, OSError, ValueError):
+        return ""
 
 
 def read_line(raw: bytes, start: int, decode: Callable[[bytes], T], *, ended: bool = True) -> Line[T]:
@@ -214,26 +241,42 @@ def _is_whole(text: bytes, decode: Callable[[bytes], T]) -> bool:
 def _whole_entries(text: bytes, decode: Callable[[bytes], T]) -> tuple[tuple[T, ...], int]:
     """The entries of a damaged line that are whole, and where the last of them ends.
 
-    One that is written behind something else is taken when it goes on to the end of the line: what stands inside of an
-    entry never does.
+    Those at its beginning are taken, and behind something else those that go on to the end of the line: what stands
+    inside of an entry never does.
     """
-    starts = [found.start() for found in _ENTRY_START.finditer(text)]
-    for start in (0, *starts[-_GLUED:]):
-        try:
-            last = decode(text[start:])
-        except TapeError:
-            continue
-        before = _whole_entries(text[:start], decode)[0] if start else ()
-        return (*before, last), len(text)
-    return _first_entry(text, decode)
+    items, used = _first_entries(text, decode)
+    starts = [found.start() for found in _ENTRY_START.finditer(text, used)]
+    behind: list[T] = []
+    end = len(text)
+    while starts:
+        for place, start in enumerate(tried := starts[-_GLUED:]):
+            try:
+                behind.append(decode(text[start:end]))
+            except TapeError:
+                continue
+            del starts[place - len(tried) :]
+            end = start
+            break
+        else:
+            break
+    return (*items, *reversed(behind)), len(text) if behind else used
 
 
-def _first_entry(text: bytes, decode: Callable[[bytes], T]) -> tuple[tuple[T, ...], int]:
-    """The entry at the beginning of a line that goes on with something else."""
-    said = text.decode("utf-8", "surrogateescape")
+def _first_entries(text: bytes, decode: Callable[[bytes], T]) -> tuple[list[T], int]:
+    """The entries at the beginning of a line that goes on with something else."""
+    items: list[T] = []
     try:
-        _, end = _JSON.raw_decode(said)
-        used = said[:end].encode("utf-8", "surrogateescape")
-        return (decode(used),), len(used)
+        return [decode(text)], len(text)
+    except TapeError:
+        pass
+    said = text.decode("utf-8", "surrogateescape")
+    place = used = 0
+    try:
+        while place < len(said):
+            _, stop = _JSON.raw_decode(said, place)
+            raw = said[place:stop].encode("utf-8", "surrogateescape")
+            items.append(decode(raw))
+            place, used = stop, used + len(raw)
     except (ValueError, RecursionError, TapeError):
-        return (), 0
+        pass
+    return items, used

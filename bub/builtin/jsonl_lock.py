@@ -7,104 +7,69 @@ was not written to its end was never begun.
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
-import sys
-from collections.abc import Sequence
-from contextlib import suppress
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, suppress
+from functools import partial
+from random import uniform
+from time import monotonic
 from types import TracebackType
-from typing import Final, TypeAlias
-from zlib import crc32
+from typing import Final, TypeAlias, TypeVar
 
-import msgspec
+import anyio
 
+from bub.builtin.jsonl_changes import Append, Change, Replace, changes_of, journal
+from bub.builtin.jsonl_flock import holder_of, try_lock, try_shared, unlock
 from bub.builtin.jsonl_reading import open_file, read_at
 from bub.builtin.jsonl_writing import sync, sync_folder, write_all
 from bub.errors import TapeError
-
-if sys.platform == "win32":
-    import msvcrt
-else:
-    import fcntl
 
 LOCK_FILE: Final = ".bub-lock"
 """The name of the file in the folder."""
 
 _HEADER: Final = b"bub tapes 1 %020d\n"
 _SIZE: Final = len(_HEADER % 0)
-_SUM: Final = 8
+_SHORTEST: Final = 0.0002  # seconds: an append holds the lock for less
+_LONGEST: Final = 0.02
+_CANNOT_WRITE: Final = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
+
+logger: Final = logging.getLogger("bub.tape")
 
 
-class Append(msgspec.Struct, frozen=True, tag="append", array_like=True):
-    """Add bytes to a file that has a size."""
+T = TypeVar("T")
 
-    file: str
-    size: int
-    data: bytes
+Pauses: TypeAlias = Generator[float, None, T]
+"""Work that cannot go on at once: gives how many seconds to sleep before the next try, and returns what it made."""
 
-    def do(self, folder: str) -> None:
-        """Do it, or what is left of it."""
-        if self.size and not os.path.exists(os.path.join(folder, self.file)):
-            return  # a program without the lock removed it
-        file = open_file(os.path.join(folder, self.file), os.O_RDWR | os.O_APPEND | os.O_CREAT)
+
+def wait(work: Pauses[T]) -> T:
+    """Do work, and sleep when it has to wait."""
+    while True:
         try:
-            there = read_at(file, self.size, self.size + len(self.data))
-            if there == self.data:
-                return
-            if self.data.startswith(there):
-                write_all(file, self.data[len(there) :])
-            else:  # a program without the lock was here: its lines stay
-                write_all(file, b"\n" + self.data)
-        finally:
-            os.close(file)
-
-    def undo(self, folder: str) -> None:
-        """Take it back."""
-        path = os.path.join(folder, self.file)
-        if os.path.exists(path) and os.path.getsize(path) > self.size:
-            os.truncate(path, self.size)
+            pause = next(work)
+        except StopIteration as end:
+            made: T = end.value
+            return made
+        time.sleep(pause)
 
 
-class Move(msgspec.Struct, frozen=True, tag="move", array_like=True):
-    """Give a file a name that no other has."""
+async def wait_in_loop(work: Pauses[T]) -> T:
+    """Do work, and let other tasks go on when it has to wait.
 
-    file: str
-    to: str
-
-    def do(self, folder: str) -> None:
-        """Do it, if it is not done."""
-        to = os.path.join(folder, self.to)
-        if not os.path.exists(to):
-            with suppress(FileNotFoundError):
-                os.rename(os.path.join(folder, self.file), to)
-
-
-class Replace(msgspec.Struct, frozen=True, tag="replace", array_like=True):
-    """Put a file in the place of another."""
-
-    file: str
-    by: str
-
-    def do(self, folder: str) -> None:
-        """Do it, if it is not done."""
-        with suppress(FileNotFoundError):
-            os.replace(os.path.join(folder, self.by), os.path.join(folder, self.file))
-
-
-class Remove(msgspec.Struct, frozen=True, tag="remove", array_like=True):
-    """Remove a file."""
-
-    file: str
-
-    def do(self, folder: str) -> None:
-        """Do it, if it is not done."""
-        with suppress(FileNotFoundError):
-            os.unlink(os.path.join(folder, self.file))
-
-
-Change: TypeAlias = Append | Move | Replace | Remove
-"""One part of what is done together; doing it again changes nothing."""
-
-_DECODER: Final = msgspec.msgpack.Decoder(list[Change])
+    Cancellation:
+        While it waits, the work is given up.
+    """
+    with closing(work):
+        while True:
+            try:
+                pause = next(work)
+            except StopIteration as end:
+                made: T = end.value
+                return made
+            await anyio.sleep(pause)
 
 
 class FolderLock:
@@ -113,69 +78,121 @@ class FolderLock:
     Args:
         folder: The folder; made when the lock is taken.
         durable: Whether to wait until a journal is on the disk.
+        patience: How many seconds to wait for others.
 
     Attributes:
         number: Changes whenever files were moved or removed.
 
     Raises:
-        TapeError: Entering: the folder cannot be written.
+        TapeError: Entering: the folder cannot be written, or others did not let go of the lock in time.
 
     Concurrency:
-        For one thread at a time, and not entered again inside. Another lock of the same folder waits, also in the same
-        process, and in a process that this one was forked into.
+        For one thread at a time; it may be entered again inside. Another lock of the same folder waits, also in the
+        same process, and in a process that this one was forked into. What may have to wait is a generator of pauses:
+        `wait` sleeps in the thread, `wait_in_loop` lets other tasks go on.
     """
 
-    def __init__(self, folder: str, *, durable: bool) -> None:
+    def __init__(self, folder: str, *, durable: bool, patience: float) -> None:
         self.number: int = 0
         self._folder: Final = folder
         self._path: Final = os.path.join(folder, LOCK_FILE)
         self._durable: Final = durable
+        self._patience: Final = patience
         self._file: int | None = None
         self._owner = 0
+        self._held = 0
+        self._shared: int | None = None
+        self._is_told = False
 
     def __del__(self) -> None:
         self.close()
 
     def close(self) -> None:
         """Give back the descriptor; the lock can be taken again."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        for file in (self._file, self._shared):
+            if file is not None:
+                os.close(file)
+        self._file, self._shared, self._held = None, None, 0
 
     def __enter__(self) -> None:
-        if self._file is None or self._owner != os.getpid():  # a child shares the locks of what it inherited
-            self._open()
-        file = self._file
-        assert file is not None
-        try:
-            _lock(file)
-        except OSError as error:
-            raise TapeError(f"cannot lock {self._path}: {error.strerror or error}") from error
-        try:
-            self._look(file)
-        except BaseException:
-            _unlock(file)
-            raise
+        wait(self.taking())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._file is not None:
-            _unlock(self._file)
+        self.give()
 
-    def _open(self) -> None:
+    def taking(self) -> Pauses[None]:
+        """Take the lock; `give` has to follow. Nothing may be waited for in between."""
+        if self._held and self._owner == os.getpid():
+            self._held += 1
+            return
+        yield from self._tries(self._try)
+        file = self._opened()
+        try:
+            self._look(file)
+        except BaseException:
+            unlock(file)
+            raise
+        self._held = 1
+
+    def _try(self) -> bool:
+        file = self._opened()  # each time: another task may have closed it
+        if not try_lock(file):
+            return False
+        if os.fstat(file).st_nlink:
+            return True
+        self.close()  # somebody removed the folder meanwhile
+        return False
+
+    def give(self) -> None:
+        """Give the lock back."""
+        self._held = max(0, self._held - 1)
+        if self._held:
+            return
+        if self._shared is not None:
+            os.close(self._shared)
+            self._shared = None
+        elif self._file is not None:
+            unlock(self._file)
+
+    def _opened(self) -> int:
+        if self._file is not None and self._owner == os.getpid():  # a child shares the locks of what it inherited
+            return self._file
         self.close()
         try:
             os.makedirs(self._folder, exist_ok=True)
-            self._file = open_file(self._path, os.O_RDWR | os.O_CREAT)
+            file = open_file(self._path, os.O_RDWR | os.O_CREAT)
+        except FileExistsError as error:
+            raise TapeError(f"cannot write to the folder {self._folder}: it is no folder") from error
         except OSError as error:
             raise TapeError(f"cannot write to the folder {self._folder}: {error.strerror or error}") from error
-        self._owner = os.getpid()
+        self._file, self._owner = file, os.getpid()
+        return file
+
+    def _tries(self, locks: Callable[[], bool]) -> Pauses[None]:
+        """The pauses between tries to get a lock, longer and longer, and never in step with those of others."""
+        deadline, longest = monotonic() + self._patience, _SHORTEST
+        try:
+            while not locks():
+                if monotonic() >= deadline:
+                    who = holder_of(self._path)
+                    whose = "another process holds it" if who is None else f"process {who} holds it"
+                    raise TapeError(
+                        f"cannot lock {self._path}: {whose}, and did not let go within {self._patience:g} s. "
+                        "End that process, or try again instead."
+                    )
+                yield uniform(_SHORTEST, longest)
+                longest = min(2 * longest, _LONGEST)
+        except OSError as error:
+            raise TapeError(f"cannot lock {self._path}: {error.strerror or error}") from error
+
+    # ---------------------------------------------------------------------------------------------------- readers
 
     def is_settled(self) -> bool:
         """Whether no work is under way or left over, without taking the lock; sets `number`."""
         try:
-            if self._file is None:
+            if self._file is None or self._owner != os.getpid():
                 if not os.path.exists(self._path):
                     return True
                 file = open_file(self._path, os.O_RDONLY)
@@ -184,8 +201,49 @@ class FolderLock:
                 finally:
                     os.close(file)
             return self._read(read_at(self._file, 0, _SIZE + 1))
+        except PermissionError:
+            return True  # whoever may not even look cannot wait for others
         except OSError as error:
             raise TapeError(f"cannot read {self._path}: {error.strerror or error}") from error
+
+    def settling(self) -> Pauses[None]:
+        """Wait until no work is under way, and finish what is left over.
+
+        Who may not write, or has no room for it, waits for who is at work, and goes on then: what a writer was killed
+        at stays half done until somebody finishes it who can. It is logged once as `tape.half_done`.
+
+        Raises:
+            TapeError: Others did not let go of the lock in time, or what was left cannot be finished.
+        """
+        if self._held or self.is_settled():
+            return
+        yield from self.quieting()
+        self.give()
+
+    def quieting(self) -> Pauses[None]:
+        """Take the lock, or for who may only read a share of it, so that nobody is at work; `give` has to follow."""
+        try:
+            yield from self.taking()
+        except TapeError as error:
+            if not _may_only_read(error):
+                raise
+            yield from self._sharing()
+            if not self.is_settled() and not self._is_told:
+                self._is_told = True
+                logger.warning("tape.half_done %s: %s", self._folder, error, extra={"folder": self._folder})
+
+    def _sharing(self) -> Pauses[None]:
+        file = None
+        try:
+            file = open_file(self._path, os.O_RDONLY)
+            yield from self._tries(partial(try_shared, file))
+        except OSError:  # there is none, or it may not be read
+            pass
+        except BaseException:
+            if file is not None:
+                os.close(file)
+            raise
+        self._shared, self._held, self._owner = file, 1, os.getpid()
 
     def _read(self, data: bytes) -> bool:
         number = data[_SIZE - 21 : _SIZE].strip()
@@ -195,21 +253,20 @@ class FolderLock:
 
     def _look(self, file: int) -> None:
         """Finish what another left; write the first line when there is none."""
-        data = read_at(file, 0, _SIZE + 1)
-        if len(data) == _SIZE and self._read(data):
-            return
+        changes: list[Change] | None = None
         try:
+            data = read_at(file, 0, _SIZE + 1)
+            if self._read(data) and len(data) == _SIZE:
+                return
             if len(data) > _SIZE:
-                self._read(data)
-                changes = _journal(read_at(file, _SIZE, os.fstat(file).st_size))
-                if changes is not None:
-                    self._do_all(file, changes)
-                    return
-            self._settle(file)
+                changes = changes_of(read_at(file, _SIZE, os.fstat(file).st_size))
+            if changes is None:
+                self._settle(file)
+            else:
+                self._do_all(file, changes, [])
         except OSError as error:
-            raise TapeError(
-                f"cannot finish what was begun in {self._folder}: {error.strerror or error}. Nothing was added."
-            ) from error
+            what = f"write {self._path}" if changes is None else f"finish what was begun in {self._folder}"
+            raise TapeError(f"cannot {what}: {error.strerror or error}. Nothing was added.") from error
 
     def run(self, changes: Sequence[Change]) -> None:
         """Do several things together: all, or nothing. What was begun is finished by whoever takes the lock next.
@@ -222,24 +279,25 @@ class FolderLock:
         """
         file = self._file
         assert file is not None
-        body = msgspec.msgpack.encode(changes)
         try:
             os.lseek(file, _SIZE, os.SEEK_SET)
-            write_all(file, b"%08x" % crc32(body) + body)
+            write_all(file, journal(changes))
             if self._durable:
                 os.fsync(file)
         except OSError as error:
             os.ftruncate(file, _SIZE)
             self._drop_prepared(changes)
             raise TapeError(f"cannot write {self._path}: {error.strerror or error}. Nothing was changed.") from error
+        done: list[Change] = []
         try:
-            self._do_all(file, changes)
+            self._do_all(file, changes, done)
         except OSError as error:
-            raise self._undone(file, changes, error) from error
+            raise self._undone(file, changes, done, error) from error
 
-    def _do_all(self, file: int, changes: Sequence[Change]) -> None:
+    def _do_all(self, file: int, changes: Sequence[Change], done: list[Change]) -> None:
         for change in changes:
             change.do(self._folder)
+            done.append(change)
         if self._durable:
             self._sync(changes)
         self._settle(file, moved=any(not isinstance(change, Append) for change in changes))
@@ -251,33 +309,26 @@ class FolderLock:
         write_all(file, _HEADER % self.number)
         os.ftruncate(file, _SIZE)
 
-    def _undone(self, file: int, changes: Sequence[Change], error: OSError) -> TapeError:
+    def _undone(self, file: int, changes: Sequence[Change], done: Sequence[Change], error: OSError) -> TapeError:
         """Take back what was added, as long as nothing else was done."""
-        appends = [change for change in changes if isinstance(change, Append)]
-        others = [change for change in changes if not isinstance(change, Append)]
+        reason = f"cannot write to {self._folder}: {error.strerror or error}."
         try:
-            full = any(self._lacks(change) for change in appends)
-            if full or not others:
-                for change in appends:
-                    change.undo(self._folder)
+            if all(isinstance(change, Append) for change in done):
+                for change in changes:
+                    if isinstance(change, Append):
+                        change.undo(self._folder)
                 self._settle(file)
                 self._drop_prepared(changes)
-                return TapeError(f"cannot write to {self._folder}: {error.strerror or error}. Nothing was changed.")
+                return TapeError(f"{reason} Nothing was changed.")
         except OSError:
             pass
-        return TapeError(
-            f"cannot write to {self._folder}: {error.strerror or error}. It will be finished when that is possible."
-        )
+        return TapeError(f"{reason} It will be finished when that is possible.")
 
     def _drop_prepared(self, changes: Sequence[Change]) -> None:
         for change in changes:
             if isinstance(change, Replace):
                 with suppress(FileNotFoundError):
                     os.unlink(os.path.join(self._folder, change.by))
-
-    def _lacks(self, change: Append) -> bool:
-        path = os.path.join(self._folder, change.file)
-        return not os.path.exists(path) or os.path.getsize(path) < change.size + len(change.data)
 
     def _sync(self, changes: Sequence[Change]) -> None:
         for change in changes:
@@ -288,34 +339,6 @@ class FolderLock:
         sync_folder(self._folder)
 
 
-def _journal(data: bytes) -> list[Change] | None:
-    """The changes of a journal, or None when it was not written to its end."""
-    body = data[_SUM:]
-    if data[:_SUM] != b"%08x" % crc32(body):
-        return None
-    return _DECODER.decode(body)
-
-
-if sys.platform == "win32":
-
-    def _lock(file: int) -> None:
-        os.lseek(file, _FAR, os.SEEK_SET)
-        while True:
-            try:
-                msvcrt.locking(file, msvcrt.LK_LOCK, 1)
-            except OSError:  # it gives up after ten tries
-                continue
-            return
-
-    def _unlock(file: int) -> None:
-        os.lseek(file, _FAR, os.SEEK_SET)
-        msvcrt.locking(file, msvcrt.LK_UNLCK, 1)
-
-    _FAR: Final = 1 << 30  # bytes that are locked cannot be read there
-else:
-
-    def _lock(file: int) -> None:
-        fcntl.flock(file, fcntl.LOCK_EX)
-
-    def _unlock(file: int) -> None:
-        fcntl.flock(file, fcntl.LOCK_UN)
+def _may_only_read(error: TapeError) -> bool:
+    cause = error.__cause__
+    return isinstance(cause, OSError) and cause.errno in _CANNOT_WRITE

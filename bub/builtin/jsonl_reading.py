@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -18,13 +20,32 @@ _BINARY: Final[int] = getattr(os, "O_BINARY", 0)  # where text files are transla
 
 
 def open_file(path: str, flags: int) -> int:
-    """The descriptor of a file of bytes.
+    """The descriptor of a file of bytes. Nobody is waited for: a pipe that nobody writes to is refused, too.
 
     Args:
         path: The file.
         flags: As `os.open` has them.
+
+    Raises:
+        OSError: It cannot be opened, or is no regular file.
     """
-    return os.open(path, flags | _BINARY | getattr(os, "O_CLOEXEC", 0), 0o666)
+    try:
+        file = os.open(path, flags | _BINARY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0), 0o666)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a pipe without a reader, or a socket
+            raise _irregular(path) from error
+        raise
+    mode = os.fstat(file).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(file)
+        raise _irregular(path, mode)
+    return file
+
+
+def _irregular(path: str, mode: int = 0) -> OSError:
+    if stat.S_ISDIR(mode):
+        return IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    return OSError(errno.EINVAL, "it is no regular file", path)
 
 
 def read_at(file: int, start: int, stop: int) -> bytes:
@@ -43,7 +64,7 @@ def opened(path: str) -> Generator[int, None, None]:
     try:
         file = open_file(path, os.O_RDONLY)
     except FileNotFoundError:
-        file = open_file(os.devnull, os.O_RDONLY)
+        file = os.open(os.devnull, os.O_RDONLY)
     except OSError as error:
         raise unreadable(path, error) from error
     try:

@@ -8,24 +8,28 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Final, TypeAlias
 
-from bub.builtin.jsonl_care import compact_file, look_through
-from bub.builtin.jsonl_folder import TapeFolder, title_line
-from bub.builtin.jsonl_lock import Append, Change, Move, Remove, Replace
+from bub.builtin.jsonl_care import compacted, findings_in, set_aside
+from bub.builtin.jsonl_changes import Append, Change, Move, Remove, Replace
+from bub.builtin.jsonl_folder import TapeFolder, is_of_one_file, title_line
+from bub.builtin.jsonl_lock import FolderLock, Pauses, wait
+from bub.builtin.jsonl_reading import open_file
 from bub.builtin.jsonl_view import JSONLView, Piece
 from bub.builtin.jsonl_writing import encoded, joined, unreadable, write_new
 from bub.errors import TapeError
 from bub.tape.entry import TapeEntry
 from bub.tape.findings import StoreFinding
+from bub.tape.naming import check_tape_name
 from bub.tape.selection import anchored_span, changed_meanwhile, matching, paged, unexpected_last_id
-from bub.tape.store import TapeQuery, TapeRecord, TapeStore
+from bub.tape.store import TapeQuery, TapeRecord, TapeStore, check_page
 
 _Records: TypeAlias = list[TapeRecord]  # inside the class, `list` is the method
 _Findings: TypeAlias = list[StoreFinding]
 _Changes: TypeAlias = list[Change]
+_Names: TypeAlias = list[str]
 
 SET_ASIDE: Final = ".bad"
 """What is added to the name of a file for the file of its damaged lines."""
-_NEW: Final = ".new"  # of a file that is to take the place of another
+_NEW: Final = ".bub-new-"  # what the name of a file begins with that is to take the place of another
 
 
 class JSONLTapeStore:
@@ -45,15 +49,24 @@ class JSONLTapeStore:
     Args:
         folder: Where the files are; made by the first append.
         durable: Wait with every change until it is on the disk.
+        patience: How many seconds to wait for other processes that write.
 
     Concurrency:
-        For one thread at a time; tasks may overlap. Any number of processes may use one folder. A transaction that ends
-        after somebody else changed a tape that it changed too is a `TapeConflictError`, and changes nothing.
+        For one thread at a time; tasks may overlap. Any number of processes may use one folder: they take turns through
+        a lock. Whoever waits for it here holds up the thread; `AsyncJSONLTapeStore` waits in an event loop. A
+        transaction that ends after somebody else changed a tape that it changed too is a `TapeConflictError`, and
+        changes nothing. To read takes no lock, and a folder that may only be read needs none.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], *, durable: bool = False) -> None:
-        self._folder: Final = TapeFolder(os.fspath(folder), durable=durable)
+    def __init__(self, folder: str | os.PathLike[str], *, durable: bool = False, patience: float = 30.0) -> None:
+        self._folder: Final = TapeFolder(os.fspath(folder), durable=durable, patience=patience)
         self._durable: Final = durable
+        self._new: Final[_Names] = []  # files that are prepared to take the place of others
+
+    @property
+    def lock(self) -> FolderLock:
+        """The lock of the folder, for whoever waits for it in another way."""
+        return self._folder.lock
 
     def close(self) -> None:
         """Give back every open file. The store can be used again."""
@@ -65,6 +78,7 @@ class JSONLTapeStore:
         self, tape: str, entries: Sequence[TapeEntry], /, *, expected_last_id: int | None = None
     ) -> Sequence[int]:
         """Add entries; see `TapeStore.append`. They are in the file when this returns."""
+        check_tape_name(tape)
         with self._folder.lock:
             self._folder.look_again()
             file = self._folder.writer(tape)
@@ -95,6 +109,7 @@ class JSONLTapeStore:
 
     def list(self, *, prefix: str = "", after: str | None = None, limit: int | None = None) -> Sequence[TapeRecord]:
         """One page of the tapes; see `TapeStore.list`. A file is counted again only when it changed."""
+        check_page(prefix, after, limit)
         self._folder.settle()
         names = self._folder.names()
         found: _Records = []
@@ -108,24 +123,41 @@ class JSONLTapeStore:
 
     def reset(self, tape: str, /) -> None:
         """Remove every entry of a tape: its file."""
+        check_tape_name(tape)
         with self._folder.writing():
-            name = self._folder.name(tape)
-            if os.path.exists(os.path.join(self._folder.path, name)):
-                self._run([Remove(name)])
+            self._remove(tape)
 
     def delete(self, tape: str, /) -> None:
         """Remove a tape; of a damaged one also the bytes that were set aside."""
-        self.reset(tape)
-        with suppress(FileNotFoundError):
-            os.unlink(os.path.join(self._folder.path, self._folder.name(tape) + SET_ASIDE))
+        check_tape_name(tape)
+        with self._folder.writing():
+            path = os.path.join(self._folder.path, self._folder.name(tape) + SET_ASIDE)
+            self._remove(tape)
+            try:
+                os.unlink(path)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                raise TapeError(f"cannot remove {path}: {error.strerror or error}") from error
+
+    def _remove(self, tape: str) -> None:
+        name = self._folder.name(tape)
+        path = os.path.join(self._folder.path, name)
+        if os.path.isdir(path):
+            raise TapeError(f"cannot remove {path}: it is a folder, so no file of a tape")
+        if os.path.lexists(path):
+            self._run([Remove(name)])
 
     def archive(self, tape: str, /) -> str:
         """Move all entries of a tape to a new name; see `TapeStore.archive`. Damaged lines go with them."""
+        check_tape_name(tape)
         with self._folder.writing():
             if not self._folder.writer(tape).last_id:
                 raise TapeError(f"expected entries to archive, got none - tape {tape!r}")
             name = self.archive_name(tape)
-            self._run([self._moved(tape, name), Remove(self._folder.name(tape))])
+            with self._preparing():
+                changes = [self._moved(tape, name), Remove(self._folder.name(tape))]
+            self._run(changes)
         return name
 
     def archive_name(self, tape: str, /) -> str:
@@ -147,11 +179,19 @@ class JSONLTapeStore:
             TapeConflictError: When the block ends: somebody else changed a tape that the block changed.
         """
         view = JSONLView(self)
-        yield view
-        changed = {tape: piece for tape, piece in view.pieces.items() if piece.is_changed(tape)}
-        if changed:
+        with view.open():
+            yield view
+        self.commit(view.changed())
+
+    def commit(self, pieces: Mapping[str, Piece]) -> None:
+        """Make the changes of a transaction, all or none.
+
+        Raises:
+            TapeConflictError: Somebody else changed one of the tapes.
+        """
+        if pieces:
             with self._folder.writing():
-                self._commit(changed)
+                self._commit(pieces)
 
     def look(self, tape: str) -> Piece:
         """What a transaction has to know of a tape to change it."""
@@ -169,7 +209,9 @@ class JSONLTapeStore:
             if piece.base == tape:
                 self._folder.writer(tape).write(piece.data(), piece.last_id, durable=self._durable)
                 return
-        self._run(self._changes(pieces))
+        with self._preparing():
+            changes = self._changes(pieces)
+        self._run(changes)
 
     def _changes(self, pieces: Mapping[str, Piece]) -> Sequence[Change]:
         """What has to be done to the files: first what needs room, then what takes names away.
@@ -196,15 +238,41 @@ class JSONLTapeStore:
         if not title and not data:
             return Move(self._folder.name(tape), name)
         try:
-            with open(file.path, "rb") as old:
+            with open(open_file(file.path, os.O_RDONLY), "rb") as old:
                 before = old.read()
         except OSError as error:
             raise unreadable(file.path, error) from error
-        return self._prepared(name, title + before + (file.beginning() + data if data else b""))
+        return self._prepared(name, title + before + (file.beginning() + data if data else b""), like=file.path)
 
-    def _prepared(self, name: str, data: bytes) -> Change:
-        write_new(os.path.join(self._folder.path, name + _NEW), data)
-        return Replace(name, name + _NEW)
+    def _prepared(self, name: str, data: bytes, *, like: str | None = None) -> Replace:
+        """What puts a file in the place of another; that which a link leads to, if it is one.
+
+        Args:
+            name: The name of the file.
+            data: What it is to hold.
+            like: The file that gives it its rights, if it is another one.
+        """
+        path = os.path.join(self._folder.path, name)
+        new = f"{_NEW}{len(self._new) + 1}"
+        if os.path.islink(path):
+            name = path = os.path.realpath(path)
+            new = os.path.join(os.path.dirname(path), f"{new}-{os.getpid()}")  # the lock is of another folder
+        self._new.append(os.path.join(self._folder.path, new))
+        like = like or path
+        write_new(self._new[-1], data, like=like if os.path.exists(like) else None)
+        return Replace(name, new)
+
+    @contextmanager
+    def _preparing(self) -> Generator[None, None, None]:
+        """A block that writes files to take the place of others: all of them, or none is left."""
+        self._new.clear()
+        try:
+            yield
+        except BaseException:
+            for path in self._new:
+                with suppress(OSError):
+                    os.unlink(path)
+            raise
 
     def _run(self, changes: Sequence[Change]) -> None:
         try:
@@ -216,10 +284,25 @@ class JSONLTapeStore:
 
     def verify(self) -> Sequence[StoreFinding]:
         """Everything that is wrong with the files, by file and line. Nothing is changed."""
-        self._folder.settle()
+        return wait(self.verifying())
+
+    def verifying(self) -> Pauses[Sequence[StoreFinding]]:
+        """The same as work that may have to wait: what looks wrong is looked at again while nobody writes."""
+        folder = self._folder
+        yield from folder.lock.settling()
         found: _Findings = []
-        for tape, name in sorted(self._folder.names().items()):
-            found.extend(look_through(os.path.join(self._folder.path, name), tape))
+        for tape, name in sorted(folder.names().items()):
+            path = os.path.join(folder.path, name)
+            if findings_in(path, tape):
+                yield from folder.lock.quieting()
+                try:
+                    found.extend(findings_in(path, tape))
+                finally:
+                    folder.lock.give()
+        found.extend(
+            StoreFinding(tape=None, entry_id=None, where=name, problem=problem, kept=True)
+            for name, problem in sorted(folder.odd().items())
+        )
         return found
 
     def compact(self, tape: str | None = None, /) -> int:
@@ -231,16 +314,32 @@ class JSONLTapeStore:
             tape: The tape; None for all.
 
         Raises:
-            TapeError: A file cannot be written; the others before it were done.
+            TapeError: A file cannot be read or written; the others were done.
         """
+        if tape is not None:
+            check_tape_name(tape)
+        lines = 0
+        failed: TapeError | None = None
         with self._folder.writing():
-            names = self._folder.names()
-            chosen = names if tape is None else {tape: names[tape]} if tape in names else {}
-            lines = 0
-            for one, name in chosen.items():
-                path = os.path.join(self._folder.path, name)
-                set_aside = compact_file(path, path + _NEW, path + SET_ASIDE, title_line(one))
-                if set_aside is not None:
-                    self._run([Replace(name, name + _NEW)])
-                    lines += set_aside
+            for one, name in self._folder.names().items():
+                try:
+                    lines += self._compact(one, name) if tape in (None, one) else 0
+                except TapeError as error:
+                    failed = failed or error
+                    if not (is_of_one_file(error) and self._folder.lock.is_settled()):
+                        break
+        if failed is not None:
+            raise failed
         return lines
+
+    def _compact(self, tape: str, name: str) -> int:
+        found = compacted(os.path.join(self._folder.path, name), title_line(tape))
+        if found is None:
+            return 0
+        good, bad = found
+        with self._preparing():
+            changes = [self._prepared(name, good)]
+            if bad:
+                set_aside(os.path.join(self._folder.path, name + SET_ASIDE), bad)
+        self._run(changes)
+        return len(bad)

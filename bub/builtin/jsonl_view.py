@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import Final, Protocol, TypeAlias
@@ -12,8 +12,16 @@ from bub.errors import TapeError
 from bub.tape.coding import decode_entry
 from bub.tape.entry import TapeEntry
 from bub.tape.memory_store import tape_record
-from bub.tape.selection import changed_meanwhile, matching, paged, selected, unexpected_last_id
-from bub.tape.store import TapeQuery, TapeRecord, TapeStore
+from bub.tape.naming import check_tape_name
+from bub.tape.selection import (
+    changed_meanwhile,
+    matching,
+    paged,
+    selected,
+    transaction_ended,
+    unexpected_last_id,
+)
+from bub.tape.store import MAX_COUNT, TapeQuery, TapeRecord, TapeStore, check_page
 
 _Entries: TypeAlias = list[TapeEntry]  # inside the class, `list` is the method
 
@@ -111,13 +119,34 @@ class JSONLView:
 
     Attributes:
         pieces: The tapes that were changed, or were to be.
+        ended: Whether its transaction has ended, so that nothing can be done any more.
     """
 
     def __init__(self, store: ViewedStore) -> None:
         self._store: Final = store
         self.pieces: Final[dict[str, Piece]] = {}
+        self.ended: bool = False
+
+    @contextmanager
+    def open(self) -> Generator[TapeStore, None, None]:
+        """The view itself, for a block; of no use behind it."""
+        try:
+            yield self
+        finally:
+            self.ended = True
+
+    def changed(self) -> Mapping[str, Piece]:
+        """The tapes for which there is something to do."""
+        return {tape: piece for tape, piece in self.pieces.items() if piece.is_changed(tape)}
+
+    def _check(self, tape: str | None = None) -> None:
+        if self.ended:
+            raise transaction_ended(tape)
+        if tape is not None:
+            check_tape_name(tape)
 
     def _piece(self, tape: str) -> Piece:
+        self._check(tape)
         piece = self.pieces.get(tape)
         if piece is None:
             piece = self.pieces[tape] = self._store.look(tape)
@@ -134,6 +163,7 @@ class JSONLView:
 
     def fetch(self, query: TapeQuery, /) -> Iterator[TapeEntry]:
         """The entries that a query asks for; see `TapeStore.fetch`."""
+        self._check(query.tape)
         piece = self.pieces.get(query.tape)
         if piece is None:
             return self._store.fetch(query)
@@ -151,8 +181,10 @@ class JSONLView:
 
     def list(self, *, prefix: str = "", after: str | None = None, limit: int | None = None) -> Sequence[TapeRecord]:
         """One page of the tapes; see `TapeStore.list`."""
+        self._check()
+        check_page(prefix, after, limit)
         own = [name for name in self.pieces if name.startswith(prefix) and (after is None or name > after)]
-        enough = None if limit is None else limit + len(own)
+        enough = None if limit is None else min(limit + len(own), MAX_COUNT)
         found = {one.name: one for one in self._store.list(prefix=prefix, after=after, limit=enough)}
         for name in own:
             found.pop(name, None)
@@ -188,10 +220,13 @@ class JSONLView:
         Raises:
             TapeConflictError: When the block ends: somebody else changed a tape that the block changed.
         """
+        self._check()
         view = JSONLView(self._store)
         view.pieces.update({tape: piece.copy() for tape, piece in self.pieces.items()})
         before = {tape: piece.version for tape, piece in self.pieces.items()}
-        yield view
+        with view.open():
+            yield view
+        self._check()
         changed = {tape: piece for tape, piece in view.pieces.items() if piece.version != before.get(tape, 0)}
         for tape in changed:
             if tape in self.pieces and self.pieces[tape].version != before.get(tape, 0):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -47,15 +48,27 @@ def joined(lines: Sequence[str], first: int) -> bytes:
     return "".join([line[:-1] + end for line in lines]).encode()
 
 
-def write_new(path: str, data: bytes) -> None:
-    """Write a file that is to take the place of another.
+def write_new(path: str, data: bytes, *, like: str | None = None) -> None:
+    """Write a file that is to take the place of another. It is on the disk when this returns.
+
+    Args:
+        path: The file; what an earlier writer left under this name is removed.
+        data: What it is to hold.
+        like: The file whose place it takes: whoever may read that one may read this one, and nobody else.
 
     Raises:
         TapeError: It cannot be written, and is not there.
     """
     try:
-        with open(path, "wb") as file:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+        with os.fdopen(os.open(path, flags, 0o666 if like is None else 0o600), "wb") as file:
             file.write(data)
+            file.flush()
+            if like is not None:
+                shutil.copymode(like, path)
+            os.fsync(file.fileno())
     except OSError as error:
         with suppress(OSError):
             os.unlink(path)

@@ -26,7 +26,10 @@ else:  # `bub --help` needs none of them, and only a terminal gets what rich dra
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
+EXIT_HUNG_UP: Final = 129
 EXIT_INTERRUPTED: Final = 130
+EXIT_READER_GONE: Final = 141
+"""The last three are what shells say of a program that SIGHUP, SIGINT or SIGPIPE has ended: 128 and its number."""
 
 NOTHING: Final = "-"
 """What a cell says that has nothing to say."""

@@ -6,9 +6,9 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from bub.builtin.sqlite_queries import TapeRow, find_tape
 from bub.builtin.sqlite_rows import Rows, insert
 from bub.builtin.sqlite_schema import ID_BITS
+from bub.builtin.sqlite_tapes import MOST_TAPES, TapeRow, find_tape
 from bub.errors import TapeError
 from bub.tape.selection import changed_meanwhile, unexpected_last_id
 
@@ -74,6 +74,8 @@ def append(connection: sqlite3.Connection, tape: str, made: Rows | None, *, expe
         return 1
     if found is None:
         found = TapeRow(connection.execute(_INSERT, (tape,)).lastrowid or 0, 0, 0, 0)
+    if found.number > MOST_TAPES:
+        raise TapeError(f"cannot append to tape {tape!r}: no more tapes can be counted. Export them to a new file.")
     last = found.last_id + len(made.rows)
     if last >> ID_BITS:
         raise TapeError(f"cannot append to tape {tape!r}: it is full. Archive it instead.")
@@ -87,9 +89,9 @@ def append(connection: sqlite3.Connection, tape: str, made: Rows | None, *, expe
 def remove(connection: sqlite3.Connection, tape: str) -> None:
     """Remove a tape and its entries; what of it is in the index for searches finds nothing any more."""
     found = find_tape(connection, tape)
+    connection.execute("DELETE FROM tapes WHERE name = ?", (tape,))
     if found is None:
         return
-    connection.execute("DELETE FROM tapes WHERE number = ?", (found.number,))
     connection.execute("DELETE FROM entries WHERE key > ? AND key <= ?", (found.key(0), found.key(found.last_id)))
     if found.indexed:
         connection.execute("INSERT INTO gone VALUES (?)", (found.number,))

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
-from bub.builtin.sqlite_rows import COLUMNS, ID_MASK, column, decoded, text_of
-from bub.builtin.sqlite_schema import ID_BITS, RARE_KIND
+from bub.builtin.sqlite_columns import column
+from bub.builtin.sqlite_errors import check_rises, is_busy
+from bub.builtin.sqlite_rows import COLUMNS, decoded
+from bub.builtin.sqlite_schema import ID_BITS, ID_MASK, RARE_KIND
+from bub.builtin.sqlite_tapes import TapeRow, find_tape, sound_row
 from bub.builtin.sqlite_words import match_of
 from bub.errors import TapeError
 from bub.tape.entry import EVENT, MESSAGE, TOOL_CALL, TOOL_RESULT, TapeEntry
 from bub.tape.selection import matching, missing_anchor, missing_end
-from bub.tape.store import TapeQuery, TapeRecord
+from bub.tape.store import TapeQuery
 
 _logger = logging.getLogger(__name__)
 
@@ -26,44 +29,23 @@ _STARTS: Final = """
 _FREQUENT: Final = frozenset({MESSAGE, TOOL_CALL, TOOL_RESULT, EVENT})
 
 
-class TapeRow(NamedTuple):
-    """What the database knows of a tape.
-
-    Attributes:
-        number: Its number: of one tape as long as it is not removed, and then of none.
-        last_id: The id of its newest entry.
-        anchor_id: The id of its newest anchor; 0 without one.
-        indexed: The id up to which its entries are in the index for searches.
-    """
-
-    number: int
-    last_id: int
-    anchor_id: int
-    indexed: int
-
-    def key(self, entry_id: int) -> int:
-        """The key of an entry."""
-        return self.number << ID_BITS | entry_id
-
-
-def find_tape(connection: sqlite3.Connection, name: str) -> TapeRow | None:
-    """What is known of a tape; None when it is not there."""
-    row = connection.execute("SELECT number, last_id, anchor_id, indexed FROM tapes WHERE name = ?", (name,)).fetchone()
-    return None if row is None else TapeRow(*row)
-
-
 class _Span(NamedTuple):
-    """Entries that are read the same way: those with a key above `low` and up to `high`, found by `match` if any."""
+    """Entries with a key above `low` and up to `high`."""
 
     low: int
     high: int
-    match: str | None
+
+    @property
+    def is_empty(self) -> bool:
+        return self.low >= self.high
 
 
 class Reading:
     """The answer to a query, which is read on from where it was left.
 
-    What is added after the first piece does not appear. A tape that is removed meanwhile ends.
+    What is added after the first piece does not appear. A tape that is removed meanwhile ends. Each piece is to be read
+    in a transaction of its own, in which the index for searches is what the row of the tape says of it; between two of
+    them it may grow, or be made anew.
 
     Args:
         query: What is asked.
@@ -76,10 +58,11 @@ class Reading:
         self.done: bool = False
         self._query: Final = query
         self._exact: Final = query.text is None and query.dates is None  # the database finds no others
+        self._match = None if query.text is None else match_of(query.text)
         self._offset = query.offset
         self._left = query.limit
         self._pieces = iter(_PIECES)
-        self._spans: list[_Span] | None = None
+        self._rest: _Span | None = None
 
     def next(self, connection: sqlite3.Connection) -> list[TapeEntry]:
         """The next piece; it may be empty before everything was read.
@@ -87,43 +70,56 @@ class Reading:
         Raises:
             TapeError: The tape lacks an anchor that the query names.
         """
-        if self._spans is None:
-            self._spans = _spans(connection, self._query)
+        rest = self._rest or _span(connection, self._query)
         found: list[TapeEntry] = []
-        if self._spans:
-            found = self._page(self._read(connection, self._spans, next(self._pieces, _PIECES[-1])))
-        self.done = not self._spans or self._left == 0
+        if not rest.is_empty:
+            rest, found = self._read(connection, rest, next(self._pieces, _PIECES[-1]))
+            found = self._page(found)
+        self._rest = rest
+        self.done = rest.is_empty or self._left == 0
         return found
 
     def _page(self, found: list[TapeEntry]) -> list[TapeEntry]:
-        """What of entries that were found the offset and the limit leave."""
-        if not self._exact:
-            passed = min(self._offset, len(found))
-            self._offset -= passed
-            found = found[passed : None if self._left is None else passed + self._left]
+        """What of entries that were found the offset and the limit leave: entries that cannot be read do not count."""
+        passed = min(self._offset, len(found))
+        self._offset -= passed
+        found = found[passed : None if self._left is None else passed + self._left]
         if self._left is not None:
             self._left -= len(found)
         return found
 
-    def _read(self, connection: sqlite3.Connection, spans: list[_Span], size: int) -> list[TapeEntry]:
-        """Entries of the first span, which gets shorter by them."""
-        query, span = self._query, spans[0]
-        sql, values = _select(query, span)
-        if self._exact:
-            sql += " LIMIT ? OFFSET ?"
-            values += [size if self._left is None else min(size, self._left), self._offset]
-            self._offset = 0
-        else:
-            sql += " LIMIT ?"
-            values.append(size)
-        rows = _some(connection, sql, values)
-        last = rows.last
-        if last is None or (rows.whole and len(rows.found) + rows.bad < size):
-            spans.pop(0)
-        else:
-            low, high, match = span
-            spans[0] = _Span(low, last - 1, match) if query.newest_first else _Span(last, high, match)
-        return rows.found if self._exact else list(matching(rows.found, query))
+    def _read(self, connection: sqlite3.Connection, rest: _Span, size: int) -> tuple[_Span, list[TapeEntry]]:
+        """What of the rest is left, and entries of it."""
+        query = self._query
+        part, match = self._part(connection, rest)
+        if self._exact and self._left is not None:
+            size = min(size, self._offset + self._left)
+        sql, values = _select(query, part, match)
+        try:
+            rows = _some(connection, f"{sql} LIMIT ?", (*values, size))
+        except sqlite3.DatabaseError as error:
+            if match is None or is_busy(error):
+                raise
+            self._match = None  # the entries themselves can do without it
+            _logger.warning("tape.search_index_damaged", extra={"reason": str(error)})
+            return rest, []
+        end = rows.last
+        if end is None or (rows.whole and len(rows.found) + rows.bad < size):
+            end = part.low + 1 if query.newest_first else part.high
+        check_rises(part.low, end)
+        check_rises(end - 1, part.high)
+        left = _Span(rest.low, end - 1) if query.newest_first else _Span(end, rest.high)
+        return left, rows.found if self._exact else list(matching(rows.found, query))
+
+    def _part(self, connection: sqlite3.Connection, rest: _Span) -> tuple[_Span, str | None]:
+        """What of the rest comes next: the part that is in the index now, or the one that is not, which is read."""
+        if self._match is None:
+            return rest, None
+        seam = min(max(rest.low, _indexed_key(connection, rest.high >> ID_BITS)), rest.high)
+        known, unknown = _Span(rest.low, seam), _Span(seam, rest.high)
+        if known.is_empty or (self._query.newest_first and not unknown.is_empty):
+            return unknown, None
+        return known, self._match
 
 
 class _Some(NamedTuple):
@@ -149,8 +145,8 @@ def _some(connection: sqlite3.Connection, sql: str, values: Sequence[object]) ->
     cursor = connection.execute(sql, values)
     try:
         for row in cursor:
-            last = int(row[0])
-            size += len(row[-1])
+            last, payload = int(row[0]), row[-1]
+            size += 0 if payload is None else len(payload)
             try:
                 found.append(decoded(connection, row))
             except TapeError as error:
@@ -164,7 +160,7 @@ def _some(connection: sqlite3.Connection, sql: str, values: Sequence[object]) ->
     return _Some(found, bad, last, True)
 
 
-def _select(query: TapeQuery, span: _Span) -> tuple[str, list[object]]:
+def _select(query: TapeQuery, span: _Span, match: str | None) -> tuple[str, list[object]]:
     """The rows of a span that pass the filters, and perhaps more by their dates and their text."""
     values: list[object] = []
     source, where = "entries", ["key > ?", "key <= ?"]
@@ -185,32 +181,32 @@ def _select(query: TapeQuery, span: _Span) -> tuple[str, list[object]]:
     if query.dates is not None:
         where.append("(date BETWEEN ? AND ? OR length(date) <> 32 OR substr(date, -6) <> '+00:00')")
         values += [query.since or "", query.until or "~"]
-    if span.match is not None:
+    if match is not None:
         where.append("key IN (SELECT rowid FROM search WHERE search MATCH ? AND rowid > ? AND rowid <= ?)")
-        values += [span.match, span.low, span.high]
+        values += [match, span.low, span.high]
     return f"SELECT {COLUMNS} FROM {source} WHERE {' AND '.join(where)} ORDER BY {by}", values
 
 
 # ------------------------------------------------------------------------------------------------------------ anchors
 
 
-def _spans(connection: sqlite3.Connection, query: TapeQuery) -> list[_Span]:
-    """What the anchor filter of a query leaves, in the order of reading; what is indexed apart from what is not."""
+def _span(connection: sqlite3.Connection, query: TapeQuery) -> _Span:
+    """What the anchor filter of a query leaves."""
     tape = find_tape(connection, query.tape)
-    if tape is None:
-        named = query.after_anchor if query.between is None else query.between[0]
-        if named is not None:
-            raise missing_anchor(query.tape, named)
-        return []
-    low, high = _ends(connection, query, tape)
-    match = None if query.text is None else match_of(query.text)
-    if match is None:
-        spans = [_Span(low, high, None)]
-    else:
-        seam = min(max(low, tape.key(tape.indexed)), high)
-        spans = [_Span(low, seam, match), _Span(seam, high, None)]
-    spans = [span for span in spans if span.low < span.high]
-    return spans[::-1] if query.newest_first else spans
+    if tape is not None:
+        return _Span(*_ends(connection, query, tape))
+    named = query.after_anchor if query.between is None else query.between[0]
+    if named is not None:
+        raise missing_anchor(query.tape, named)
+    return _Span(0, 0)
+
+
+def _indexed_key(connection: sqlite3.Connection, number: int) -> int:
+    """The key up to which the entries of a tape are in the index for searches."""
+    sql = "SELECT number, last_id, anchor_id, indexed FROM tapes WHERE number = ?"
+    row = connection.execute(sql, (number,)).fetchone()
+    tape = None if row is None else sound_row(connection, *row)
+    return 0 if tape is None else tape.key(tape.indexed)
 
 
 def _ends(connection: sqlite3.Connection, query: TapeQuery, tape: TapeRow) -> tuple[int, int]:
@@ -240,32 +236,3 @@ def _anchor(connection: sqlite3.Connection, name: str, low: int, high: int, orde
     sql = f"SELECT key FROM entries WHERE anchor = ? AND key > ? AND key <= ? ORDER BY key {order} LIMIT 1"
     row = connection.execute(sql, (column(name), low, high)).fetchone()
     return None if row is None else int(row[0])
-
-
-# ------------------------------------------------------------------------------------------------------------ listing
-
-
-def records(connection: sqlite3.Connection, prefix: str, after: str | None, limit: int | None) -> Iterator[TapeRecord]:
-    """One page of the tapes, sorted by name."""
-    where, values = ["name >= ?"], [prefix]
-    end = _end_of(prefix)
-    if end is not None:
-        where.append("name < ?")
-        values.append(end)
-    if after is not None:
-        where.append("name > ?")
-        values.append(after)
-    sql = f"SELECT name, last_id, last_date, anchor FROM tapes WHERE {' AND '.join(where)} ORDER BY name LIMIT ?"
-    rows: list[Any] = connection.execute(sql, (*values, -1 if limit is None else limit)).fetchall()
-    for name, last_id, date, anchor in rows:
-        last_anchor = None if anchor is None else text_of(anchor)
-        yield TapeRecord(name=name, entries=last_id, last_id=last_id, last_date=text_of(date), last_anchor=last_anchor)
-
-
-def _end_of(prefix: str) -> str | None:
-    """The first text that sorts after all that start with a prefix; None when there is none."""
-    start = prefix.rstrip(chr(0x10FFFF))
-    if not start:
-        return None
-    last = ord(start[-1]) + 1
-    return start[:-1] + chr(0xE000 if last == 0xD800 else last)  # between lie the surrogates

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from hashlib import sha256
 from itertools import count, groupby, islice
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from bub.builtin.sqlite_schema import ID_BITS
+from bub.builtin.sqlite_columns import column, text_of
+from bub.builtin.sqlite_schema import ID_MASK
 from bub.errors import TapeError
 from bub.tape.coding import decode_value, encode_value
 from bub.tape.entry import TapeEntry
@@ -21,9 +22,7 @@ BLOB_SIZE: Final = 16_384
 """From how many characters or bytes on a text or bytes in a payload is kept by its hash, once in the whole file."""
 
 COLUMNS: Final = "key, kind, date, blobs, CAST(meta AS BLOB), CAST(payload AS BLOB)"
-"""What `decoded` reads, in its order. As bytes, so that one that is no UTF-8 spoils only its own row."""
-
-ID_MASK: Final = (1 << ID_BITS) - 1
+"""What `decoded` reads, in its order. As bytes, which is what `decode_value` reads."""
 
 _ROWS: Final = 64  # of one INSERT: a statement takes the lock of the interpreter once, however many rows it has
 _INSERTED: Final = ("key", "kind", "run", "date", "meta", "payload", "anchor", "blobs", "span")
@@ -45,7 +44,7 @@ class _Blob(msgspec.Struct, frozen=True, array_like=True):
     """
 
     path: list[str | int]
-    hash: str
+    hash: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
     is_text: bool
 
 
@@ -119,22 +118,6 @@ def _add_spans(rows: list[_Row]) -> None:
             first, run = place, row[_RUN]
 
 
-def column(text: str | None) -> str | bytes | None:
-    """A text as SQLite takes it: one that is no UTF-8 as bytes."""
-    if text is None or text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode(errors="surrogatepass")
-    return text
-
-
-def text_of(column: str | bytes) -> str:
-    """The text of what `column` gave."""
-    return column if isinstance(column, str) else column.decode(errors="surrogatepass")
-
-
 def insert(connection: sqlite3.Connection, first: int, made: Rows) -> None:
     """Add rows under the keys from the first on."""
     keys = count(first)
@@ -167,10 +150,16 @@ def decoded(connection: sqlite3.Connection, row: Sequence[Any], *, searched: boo
         TapeError: The row cannot be read, or a large value of it is gone.
     """
     key, kind, date, refs, meta, payload = row
+    if payload is None or meta is None:
+        raise TapeError(f"expected text, got none - column {'payload' if payload is None else 'meta'}")
     value = decode_value(payload)
     if refs is not None:
         _bring_back(connection, value, refs, searched)
-    return TapeEntry(key & ID_MASK, text_of(kind), value, decode_value(meta), text_of(date))
+    if type(kind) is not str:
+        kind = text_of(kind, "kind")
+    if type(date) is not str:
+        date = text_of(date, "date")
+    return TapeEntry(key & ID_MASK, kind, value, decode_value(meta), date)
 
 
 # ------------------------------------------------------------------------------------------------------- large values
@@ -206,39 +195,39 @@ def _without_large(value: Any, path: _Path, found: list[_Blob], blobs: dict[byte
     return ""
 
 
-def _bring_back(connection: sqlite3.Connection, payload: dict[str, Any], refs: str, searched: bool) -> None:
+def _bring_back(connection: sqlite3.Connection, payload: dict[str, Any], refs: object, searched: bool) -> None:
     for blob in blobs_of(refs):
         data = blob_data(connection, blob.hash)
         if data is None:
             raise TapeError(f"cannot read the value at {blob.path}: blob {blob.hash} is not there")
         if searched and not (blob.is_text and _has_words(data)):
             continue
-        *way, last = blob.path
         holder: Any = payload
         try:
+            *way, last = blob.path
             for step in way:
                 holder = holder[step]
             holder[last] = data.decode() if blob.is_text else data
-        except (LookupError, TypeError, UnicodeDecodeError) as error:
+        except (LookupError, TypeError, ValueError) as error:
             raise TapeError(f"cannot read the value at {blob.path}: {error}") from error
 
 
-def blobs_of(refs: str) -> list[_Blob]:
+def blobs_of(refs: object) -> list[_Blob]:
     """Where the large values of a row stand.
 
     Raises:
         TapeError: The text says no such thing.
     """
     try:
-        return _BLOBS.decode(refs)
-    except msgspec.MsgspecError as error:
+        return _BLOBS.decode(text_of(refs, "blobs"))
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise TapeError(f"cannot read where large values stand: {error}") from error
 
 
 def blob_data(connection: sqlite3.Connection, digest: str) -> bytes | None:
     """The bytes of a large value; None when they are not there."""
     row = connection.execute("SELECT data FROM blobs WHERE hash = ?", (bytes.fromhex(digest),)).fetchone()
-    return None if row is None else bytes(row[0])
+    return row[0] if row is not None and type(row[0]) is bytes else None
 
 
 def _has_words(data: bytes) -> bool:
@@ -248,7 +237,11 @@ def _has_words(data: bytes) -> bool:
 
 
 def hashes(connection: sqlite3.Connection) -> Iterator[bytes]:
-    """The hash of every large value that an entry refers to; some more than once."""
-    for (refs,) in connection.execute("SELECT blobs FROM entries WHERE blobs IS NOT NULL"):
+    """The hash of every large value that an entry refers to; some more than once.
+
+    Raises:
+        TapeError: An entry does not say what it refers to.
+    """
+    for (refs,) in connection.execute("SELECT blobs FROM entries WHERE blobs IS NOT NULL").fetchall():
         for blob in blobs_of(refs):
             yield bytes.fromhex(blob.hash)

@@ -13,6 +13,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
+from bub.builtin.sqlite_columns import read_text
 from bub.builtin.sqlite_errors import is_busy, store_error
 from bub.errors import TapeError
 
@@ -21,6 +22,9 @@ APPLICATION_ID: Final = 0x62756274
 
 ID_BITS: Final = 32
 """How many bits of a key are the id."""
+
+ID_MASK: Final = (1 << ID_BITS) - 1
+"""What of a key is the id; the highest id too."""
 
 RARE_KIND: Final = "kind <> 'message' AND kind <> 'tool_call' AND kind <> 'tool_result' AND kind <> 'event'"
 """Which kinds are indexed. The others are a large part of every tape, so that reading the tape finds them as fast, and
@@ -61,12 +65,28 @@ def _create_tables(connection: sqlite3.Connection) -> None:
 
 
 def create_search(connection: sqlite3.Connection) -> None:
-    """An empty index of the letters that follow each other in each entry."""
-    connection.execute("DROP TABLE IF EXISTS search")
+    """An empty index of the letters that follow each other in each entry. To be called in a transaction."""
+    try:
+        connection.execute("DROP TABLE IF EXISTS search")
+    except sqlite3.DatabaseError as error:
+        if is_busy(error) or not connection.in_transaction:
+            raise
+        _forget_search(connection)
     connection.execute(
         "CREATE VIRTUAL TABLE search USING fts5"
         "(text, content='', tokenize='trigram case_sensitive 1', detail=none, columnsize=0)"
     )
+
+
+def _forget_search(connection: sqlite3.Connection) -> None:
+    """Remove an index that is damaged so much that it cannot even be removed as one."""
+    connection.execute("PRAGMA writable_schema = ON")
+    try:
+        connection.execute("DELETE FROM sqlite_master WHERE name = 'search'")
+    finally:
+        connection.execute("PRAGMA writable_schema = RESET")
+    for part in ("data", "idx", "config"):
+        connection.execute(f"DROP TABLE IF EXISTS search_{part}")
 
 
 def _add_search(connection: sqlite3.Connection) -> None:
@@ -112,9 +132,10 @@ def open_database(path: Path, *, patience: float, full: bool = False) -> sqlite3
         connection = sqlite3.connect(path.absolute(), timeout=min(patience, _BUSY_STEP), isolation_level=None)
     except (OSError, sqlite3.Error) as error:
         raise store_error(error, path, "open") from error
+    connection.text_factory = read_text
     try:
         _prepare(connection, path, monotonic() + patience, full)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         connection.close()
         raise store_error(error, path, "open") from error
     except BaseException:
@@ -133,6 +154,7 @@ def connect_beside(path: Path) -> sqlite3.Connection:
     """
     uri = f"{path.absolute().as_uri()}?mode=rw"
     connection = sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None, check_same_thread=False)
+    connection.text_factory = read_text
     try:
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA wal_autocheckpoint = 0")  # it waits for the disk
@@ -169,9 +191,25 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
         if version or application or connection.execute("SELECT 1 FROM sqlite_master").fetchone():
             raise TapeError(f"expected a database of tapes, got one of another program - {path}")
         return 0
+    if version < 1:
+        raise TapeError(
+            f"cannot open {path}: expected a version from 1 to {VERSION}, got {version}. Restore it instead."
+        )
     if version > VERSION:
         raise TapeError(f"cannot open {path}: it is of version {version}, newer than {VERSION}. Update bub instead.")
     return int(version)
+
+
+def check_version(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a file that would have to be brought to the present version to be read.
+
+    Raises:
+        TapeError: It is of another version, or a database of another program.
+    """
+    version = _version(connection, path)
+    if version < VERSION:
+        what = f"it is of version {version}, and cannot be brought to version {VERSION} as it may only be read"
+        raise TapeError(f"cannot open {path}: {what}. Give the right to write to the file and its folder instead.")
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:

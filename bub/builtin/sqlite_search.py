@@ -6,17 +6,22 @@ read instead, and brought into the index by the first search that finds much of 
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from typing import Final
 
 import msgspec
 
+from bub.builtin.sqlite_errors import check_rises, is_busy
 from bub.builtin.sqlite_queries import Reading
 from bub.builtin.sqlite_rows import COLUMNS, decoded
-from bub.builtin.sqlite_schema import ID_BITS, create_search
+from bub.builtin.sqlite_schema import ID_BITS, ID_MASK, create_search
+from bub.builtin.sqlite_tapes import TapeRow, name_of, sound_row
 from bub.builtin.sqlite_words import match_of, searched_text, snippet
 from bub.errors import TapeError
 from bub.tape.store import TapeQuery
+
+_logger = logging.getLogger(__name__)
 
 BEHIND: Final = 1_000
 """How many entries a search reads rather than have them indexed."""
@@ -62,15 +67,16 @@ class Search:
         self._text: Final = text
         self._tape: Final = tape
         self._left = limit
-        self._tapes: list[str] | None = None
-        self._searched: set[str] = set()
+        self._tapes: list[int] | None = None  # by their numbers, as they may get other names meanwhile
+        self._searched: set[int] = set()
         self._reading: tuple[str, Reading] | None = None
         self._asked = tape is not None
 
     def next(self, connection: sqlite3.Connection) -> list[SearchHit]:
         """What some more tapes hold."""
         if self._tapes is None:
-            self._tapes = [self._tape] if self._tape is not None else _recent(connection, _RECENT)
+            recent = "ORDER BY last_date DESC LIMIT ?", _RECENT
+            self._tapes = _numbers(connection, *(recent if self._tape is None else ("WHERE name = ?", self._tape)))
         hits: list[SearchHit] = []
         for _ in range(_TAPES_AT_ONCE):
             if self._reading is None and not self._start(connection, self._tapes):
@@ -81,18 +87,20 @@ class Search:
                 return hits
         return hits
 
-    def _start(self, connection: sqlite3.Connection, tapes: list[str]) -> bool:
+    def _start(self, connection: sqlite3.Connection, tapes: list[int]) -> bool:
         """Go on to the next tape; False when there is none."""
         if not tapes and not self._asked:
             self._asked = True
-            tapes += [name for name in _candidates(connection, self._text) if name not in self._searched]
-        if not tapes:
-            return False
-        name = tapes.pop(0)
-        self._searched.add(name)
-        query = TapeQuery(tape=name, text=self._text, newest_first=True, limit=self._left)
-        self._reading = name, Reading(query)
-        return True
+            tapes += [number for number in _candidates(connection, self._text) if number not in self._searched]
+        while tapes:
+            number = tapes.pop(0)
+            self._searched.add(number)
+            name = name_of(connection, number)
+            if name is not None:
+                query = TapeQuery(tape=name, text=self._text, newest_first=True, limit=self._left)
+                self._reading = name, Reading(query)
+                return True
+        return False
 
     def _read(self, connection: sqlite3.Connection) -> list[SearchHit]:
         assert self._reading is not None
@@ -114,22 +122,22 @@ class Search:
         return hits
 
 
-def _recent(connection: sqlite3.Connection, limit: int) -> list[str]:
-    rows = connection.execute("SELECT name FROM tapes ORDER BY last_date DESC LIMIT ?", (limit,))
-    return [name for (name,) in rows.fetchall()]
+def _numbers(connection: sqlite3.Connection, rest: str, *values: object) -> list[int]:
+    return [number for (number,) in connection.execute(f"SELECT number FROM tapes {rest}", values).fetchall()]
 
 
-def _candidates(connection: sqlite3.Connection, text: str) -> list[str]:
+def _candidates(connection: sqlite3.Connection, text: str) -> list[int]:
     """The tapes that may hold all words, the one that was changed last first."""
     match = match_of(text)
-    if match is None:
-        return _recent(connection, -1)
-    rows = connection.execute(
-        "SELECT name FROM tapes WHERE indexed < last_id OR number IN "
-        f"(SELECT rowid >> {ID_BITS} FROM search WHERE search MATCH ?) ORDER BY last_date DESC",
-        (match,),
-    )
-    return [name for (name,) in rows.fetchall()]
+    if match is not None:
+        found = f"number IN (SELECT rowid >> {ID_BITS} FROM search WHERE search MATCH ?)"
+        try:
+            return _numbers(connection, f"WHERE indexed IS NOT last_id OR {found} ORDER BY last_date DESC", match)
+        except sqlite3.DatabaseError as error:
+            if is_busy(error):
+                raise
+            _logger.warning("tape.search_index_damaged", extra={"reason": str(error)})
+    return _numbers(connection, "ORDER BY last_date DESC")
 
 
 # -------------------------------------------------------------------------------------------------------------- index
@@ -148,36 +156,51 @@ def index_some(connection: sqlite3.Connection, tape: str | None) -> bool:
     An entry that cannot be read is passed over.
     """
     where, values = ("", ()) if tape is None else (" AND name = ?", (tape,))
-    sql = f"SELECT number, indexed FROM tapes WHERE indexed < last_id{where}"
+    sql = f"SELECT number, last_id, anchor_id, indexed FROM tapes WHERE indexed IS NOT last_id{where}"
     left = _INDEXED_AT_ONCE
-    for number, indexed in connection.execute(sql, values).fetchall():
+    for known in connection.execute(sql, values).fetchall():
         if left == 0:
             return True
-        low, high = number << ID_BITS | indexed, (number + 1) << ID_BITS
-        rows = connection.execute(
-            f"SELECT {COLUMNS} FROM entries WHERE key > ? AND key < ? ORDER BY key LIMIT ?", (low, high, left)
-        ).fetchall()
-        texts: list[tuple[int, str]] = []
-        for row in rows:
-            try:
-                texts.append((row[0], searched_text(decoded(connection, row, searched=True).payload)))
-            except TapeError:
-                continue
-        connection.executemany("INSERT INTO search (rowid, text) VALUES (?, ?)", texts)
-        left -= len(rows)
-        if left > 0:  # the tape is done, also when an entry at its end is missing
-            connection.execute("UPDATE tapes SET indexed = last_id WHERE number = ?", (number,))
-        else:
-            last = rows[-1][0] - (number << ID_BITS)
-            connection.execute("UPDATE tapes SET indexed = ? WHERE number = ?", (last, number))
+        found = sound_row(connection, *known)
+        if found is not None and found.indexed < found.last_id:
+            left -= _index_tape(connection, found, left)
     return left == 0
 
 
+def _index_tape(connection: sqlite3.Connection, tape: TapeRow, most: int) -> int:
+    """Bring entries of a tape into the index; how many were read."""
+    rows = connection.execute(
+        f"SELECT {COLUMNS} FROM entries WHERE key > ? AND key <= ? ORDER BY key LIMIT ?",
+        (tape.key(tape.indexed), tape.key(tape.last_id), most),
+    ).fetchall()
+    texts: list[tuple[int, str]] = []
+    for row in rows:
+        try:
+            texts.append((row[0], searched_text(decoded(connection, row, searched=True).payload)))
+        except TapeError:
+            continue
+    connection.executemany("INSERT INTO search (rowid, text) VALUES (?, ?)", texts)
+    # when they are fewer, the tape is done, also when an entry at its end is missing
+    last = tape.last_id if len(rows) < most else rows[-1][0] & ID_MASK
+    check_rises(tape.indexed, last)
+    connection.execute("UPDATE tapes SET indexed = ? WHERE number = ?", (last, tape.number))
+    return len(rows)
+
+
 def tidy_index(connection: sqlite3.Connection) -> None:
-    """Forget what is in the index of tapes that are gone, by making it anew, or else make it smaller."""
+    """Make the index smaller, or make it anew when it knows tapes that are gone, or is damaged.
+
+    To be called in a transaction, as the rows of the tapes have to say at any time what is in it.
+    """
     if connection.execute("SELECT 1 FROM gone LIMIT 1").fetchone() is None:
-        connection.execute("INSERT INTO search (search) VALUES ('optimize')")
-        return
+        try:
+            connection.execute("INSERT INTO search (search) VALUES ('optimize')")
+            connection.execute("INSERT INTO search (search) VALUES ('integrity-check')")
+        except sqlite3.DatabaseError as error:
+            if is_busy(error) or not connection.in_transaction:
+                raise
+        else:
+            return
     create_search(connection)
     connection.execute("UPDATE tapes SET indexed = 0")
     connection.execute("DELETE FROM gone")

@@ -14,19 +14,23 @@ from typing import Final, Literal, Self, TypeAlias, TypeVar
 
 from bub.builtin import sqlite_changes, sqlite_search, sqlite_upkeep
 from bub.builtin.sqlite_changes import Appended, Version, is_small, make_all, version_of
-from bub.builtin.sqlite_errors import store_closed
-from bub.builtin.sqlite_queries import Reading, find_tape, records
+from bub.builtin.sqlite_errors import is_refused_writing, store_closed
+from bub.builtin.sqlite_frozen import open_for_reading
+from bub.builtin.sqlite_queries import Reading
 from bub.builtin.sqlite_rows import encoded
 from bub.builtin.sqlite_schema import open_database
 from bub.builtin.sqlite_search import BEHIND, Search, SearchHit
+from bub.builtin.sqlite_tapes import find_tape, mend_tapes, records
 from bub.builtin.sqlite_threads import Job, ReadJobs, Workers
 from bub.builtin.sqlite_transaction import SQLiteTransaction
+from bub.builtin.sqlite_verifying import Verification
 from bub.builtin.sqlite_writer import Writer
 from bub.errors import TapeError
 from bub.tape.entry import TapeEntry
 from bub.tape.findings import StoreFinding
 from bub.tape.fork import ForkedTapeStore
-from bub.tape.store import AsyncTapeStore, TapeQuery, TapeRecord
+from bub.tape.naming import check_tape_name
+from bub.tape.store import AsyncTapeStore, TapeQuery, TapeRecord, check_page
 
 T = TypeVar("T")
 
@@ -76,7 +80,9 @@ class SQLiteTapeStore:
         self._closed = False
         connect = partial(open_database, self._path, patience=patience, full=synchronous == "full")
         self._writer: Final = Writer(self._path, connect, patience=patience, at_once=synchronous == "normal")
-        self._readers: Final = Workers("bub-tapes-reader", READERS, connect, ReadJobs(self._path), together=1)
+        connect = partial(open_for_reading, self._path, patience=patience, full=synchronous == "full")
+        jobs = ReadJobs(self._path, patience)
+        self._readers: Final = Workers("bub-tapes-reader", READERS, connect, jobs, together=1)
 
     # ----------------------------------------------------------------------------------------------------- life
 
@@ -86,17 +92,26 @@ class SQLiteTapeStore:
         return self._path
 
     async def __aenter__(self) -> Self:
-        """Open the file.
+        """Open the file. One that cannot be written is opened to be read, and logged as `tape.only_read`.
 
         Raises:
             TapeError: It cannot be opened.
         """
         try:
-            await self._change(_nothing)
+            await self._open()
         except BaseException:
             await self.aclose()
             raise
         return self
+
+    async def _open(self) -> None:
+        try:
+            await self._change(_nothing)
+        except TapeError as error:
+            if not is_refused_writing(error.__cause__):
+                raise
+            await self._read(_nothing)
+            _logger.warning("tape.only_read", extra={"path": str(self._path), "reason": str(error)})
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -115,7 +130,7 @@ class SQLiteTapeStore:
         self, tape: str, entries: Sequence[TapeEntry], /, *, expected_last_id: int | None = None
     ) -> Sequence[int]:
         """Add entries; see `AsyncTapeStore.append`."""
-        _check(tape)
+        check_tape_name(tape)
         if not entries and expected_last_id is None:
             return ()
         rows = encoded(tape, entries) if entries else None
@@ -164,16 +179,17 @@ class SQLiteTapeStore:
         self, *, prefix: str = "", after: str | None = None, limit: int | None = None
     ) -> Sequence[TapeRecord]:
         """One page of the tapes; see `AsyncTapeStore.list`."""
+        check_page(prefix, after, limit)
         return await self._read(lambda connection: [*records(connection, prefix, after, limit)])
 
     async def reset(self, tape: str, /) -> None:
         """Remove every entry of a tape."""
-        _check(tape)
+        check_tape_name(tape)
         await self._change(lambda connection: sqlite_changes.remove(connection, tape))
 
     async def archive(self, tape: str, /) -> str:
         """Move all entries of a tape to a new name; see `AsyncTapeStore.archive`."""
-        _check(tape)
+        check_tape_name(tape)
         return await self._change(lambda connection: sqlite_changes.archive(connection, tape))
 
     async def delete(self, tape: str, /) -> None:
@@ -188,7 +204,10 @@ class SQLiteTapeStore:
             TapeConflictError: When the block ends: somebody else changed a tape that the block changed.
         """
         view = SQLiteTransaction(ForkedTapeStore(self), self._version)
-        yield view
+        try:
+            yield view
+        finally:
+            view.ended = True
         if view.changes:
             work = partial(make_all, versions=view.versions, changes=view.changes)
             await self._change(work, small=is_small(view.changes))
@@ -198,9 +217,11 @@ class SQLiteTapeStore:
     async def compact(self) -> None:
         """Give back the space of what was removed, and make searching faster.
 
-        Large values that no entry refers to any more go. Others can write in between, but not while the file itself is
+        Large values that no entry refers to any more go. What is known of each tape is mended where it was damaged, and
+        a tape whose name cannot be read gets another. Others can write in between, but not while the file itself is
         written anew, which takes as much space again for a while.
         """
+        await self._change(mend_tapes)
         await self._change(sqlite_upkeep.drop_unused_blobs)
         await self._change(sqlite_search.tidy_index)
         while await self._change(lambda connection: sqlite_search.index_some(connection, None)):
@@ -208,8 +229,15 @@ class SQLiteTapeStore:
         await self._change(sqlite_upkeep.shrink, alone=True)
 
     async def verify(self) -> _Findings:
-        """Everything that is wrong in the file; nothing for a sound one. Every entry is read."""
-        return await self._read(sqlite_upkeep.findings)
+        """Everything that is wrong in the file; nothing for a sound one. Every entry is read.
+
+        Others may write meanwhile. What they remove before it was looked at is not looked at.
+        """
+        found: _Findings = []
+        verifying = Verification()
+        while not verifying.done:
+            found += await self._read(verifying.next)
+        return found
 
     async def _index(self, tape: str | None) -> None:
         """Bring what was appended to a tape, or to all, into the index, when it is much."""
@@ -225,7 +253,7 @@ class SQLiteTapeStore:
     # ----------------------------------------------------------------------------------------------------- jobs
 
     async def _version(self, tape: str) -> Version:
-        _check(tape)
+        check_tape_name(tape)
         self._check_open()
 
         def work(connection: sqlite3.Connection) -> Version:
@@ -249,15 +277,3 @@ class SQLiteTapeStore:
 
 def _nothing(connection: sqlite3.Connection) -> None:
     """Enough to have the file opened."""
-
-
-def _check(tape: str) -> None:
-    """Refuse a name that SQLite does not take.
-
-    Raises:
-        TapeError: It has lone surrogates.
-    """
-    try:
-        tape.encode()
-    except UnicodeEncodeError:
-        raise TapeError(f"expected the name of a tape in Unicode, got {tape!r}") from None

@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from time import monotonic
@@ -16,6 +17,7 @@ import anyio
 from anyio.lowlevel import current_token
 
 from bub.builtin.sqlite_errors import is_busy, store_error
+from bub.builtin.sqlite_frozen import check_unchanged, has_changed
 from bub.errors import TapeError
 
 T = TypeVar("T")
@@ -192,6 +194,9 @@ class _Loop:
         try:
             while jobs := self._next():
                 try:
+                    if connection is not None and has_changed(connection):
+                        connection.close()
+                        connection = None
                     if connection is None:
                         connection = self._connect()
                     self._serve(connection, jobs)
@@ -240,34 +245,67 @@ def _fail(jobs: Sequence[AnyJob], error: BaseException) -> None:
 
 
 class ReadJobs:
-    """Does jobs that read, one after the other.
+    """Does jobs that read, one after the other, each in a transaction: what others write meanwhile it does not see.
 
     Args:
         path: The file, for errors.
+        patience: How many seconds to wait for other processes, which hold up who reads for moments only.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, patience: float) -> None:
         self._path: Final = path
+        self._patience: Final = patience
 
     def __call__(self, connection: sqlite3.Connection, jobs: list[AnyJob], /) -> None:
         """Do them."""
         for job in jobs:
             if job.take():
-                _finish(job, connection, self._path, "read")
+                error = self._do(connection, job)
+                check_unchanged(connection, self._path)  # before anybody hears of what was read
+                job.finish(error)
+
+    def _do(self, connection: sqlite3.Connection, job: AnyJob) -> BaseException | None:
+        """What went wrong."""
+        try:
+            _patiently(partial(_begin_reading, connection), self._patience)
+            job.run(connection)
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            return _caused(error, self._path, "read")
+        except BaseException as error:  # it belongs to the task
+            return error
+        finally:
+            _take_back(connection)
+        return None
 
 
-def _finish(job: AnyJob, connection: sqlite3.Connection, path: Path, verb: str) -> None:
-    try:
-        job.run(connection)
-    except sqlite3.Error as error:
-        job.finish(_caused(error, path, verb))
-    except BaseException as error:  # it belongs to the task
-        job.finish(error)
-    else:
-        job.finish()
+def _begin_reading(connection: sqlite3.Connection) -> None:
+    """Fix what is read from now on; nothing else that reads has to wait for others."""
+    if not connection.in_transaction:
+        connection.execute("BEGIN")
+    connection.execute("PRAGMA schema_version").fetchone()
 
 
-def _caused(error: sqlite3.Error, path: Path, verb: str) -> TapeError:
+def _take_back(connection: sqlite3.Connection) -> None:
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
+
+
+def _patiently(work: Callable[[], object], patience: float, jobs: Sequence[AnyJob] = ()) -> bool:
+    """Do what others may hold up, again and again; False when all jobs that it is for have been given up meanwhile."""
+    deadline = monotonic() + patience
+    while True:
+        try:
+            work()
+        except sqlite3.Error as error:
+            if not is_busy(error) or monotonic() >= deadline:
+                raise
+        else:
+            return True
+        if jobs and all(job.is_taken for job in jobs):
+            return False
+
+
+def _caused(error: sqlite3.Error | UnicodeDecodeError, path: Path, verb: str) -> TapeError:
     made = store_error(error, path, verb)
     made.__cause__ = error
     return made
@@ -298,7 +336,7 @@ class WriteJobs:
                 self._together(connection, together)
                 together = []
                 if job.take():
-                    _finish(job, connection, self._path, "change")
+                    job.finish(self._alone(connection, job))
             else:
                 together.append(job)
         self._together(connection, together)
@@ -318,6 +356,15 @@ class WriteJobs:
         else:
             _finish_all(taken, failure)
 
+    def _alone(self, connection: sqlite3.Connection, job: AnyJob) -> BaseException | None:
+        try:
+            _patiently(partial(job.run, connection), self._patience)
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            return _caused(error, self._path, "change")
+        except BaseException as error:  # it belongs to the task
+            return error
+        return None
+
     def _one(self, connection: sqlite3.Connection, job: AnyJob) -> BaseException | None:
         try:
             self._begin(connection, ())
@@ -327,17 +374,7 @@ class WriteJobs:
 
     def _begin(self, connection: sqlite3.Connection, jobs: Sequence[AnyJob]) -> bool:
         """Get the lock; False when all who wanted it have given up meanwhile."""
-        deadline = monotonic() + self._patience
-        while True:
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-            except sqlite3.Error as error:
-                if not is_busy(error) or monotonic() >= deadline:
-                    raise
-            else:
-                return True
-            if jobs and all(job.is_taken for job in jobs):
-                return False
+        return _patiently(partial(connection.execute, "BEGIN IMMEDIATE"), self._patience, jobs)
 
     def _commit(self, connection: sqlite3.Connection, jobs: Sequence[AnyJob]) -> BaseException | None:
         """Do jobs and commit; what went wrong, when it was all taken back."""
@@ -345,11 +382,10 @@ class WriteJobs:
             for job in jobs:
                 job.run(connection)
             connection.execute("COMMIT")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             return _caused(error, self._path, "change")
         except BaseException as error:  # it belongs to the task
             return error
         finally:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
+            _take_back(connection)
         return None

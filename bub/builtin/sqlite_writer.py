@@ -120,7 +120,7 @@ class _Here:
             if self._connection is None:
                 self._connection = connect_beside(self._path)
             return (how(self._connection, work),)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             if not is_busy(error):
                 self._drop()
             return None

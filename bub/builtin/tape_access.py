@@ -18,10 +18,11 @@ from bub.hooks.named import NamedCalls
 from bub.nearness import did_you_mean
 from bub.tape.adapter import as_async_store
 from bub.tape.findings import StoreFinding
+from bub.tape.iteration import Closing
 from bub.tape.memory_store import MemoryTapeStore
-from bub.tape.naming import tape_name
+from bub.tape.naming import check_tape_name, tape_name
 from bub.tape.sidecar import SIDECAR_SEPARATOR, split_sidecar_name
-from bub.tape.store import AsyncTapeStore, TapeRecord, TapeStore
+from bub.tape.store import AsyncTapeStore, TapeQuery, TapeRecord, TapeStore
 
 T = TypeVar("T")
 
@@ -86,10 +87,9 @@ class OpenStore:
 
     async def record(self, name: str) -> TapeRecord | None:
         """What is known of a tape; None when it holds nothing."""
-        try:
-            found = await self.store.list(prefix=name, limit=1)  # it sorts before what its name begins
-        except (TapeError, UnicodeError):  # a name that this store cannot have
+        if not _is_tape_name(name):
             return None
+        found = await self.store.list(prefix=name, limit=1)  # it sorts before what its name begins
         return found[0] if found and found[0].name == name else None
 
     async def find(self, name: str) -> TapeRecord:
@@ -100,6 +100,10 @@ class OpenStore:
         return record
 
     async def _refuse(self, name: str) -> NoReturn:
+        for candidate in filter(_is_tape_name, (name, tape_name(name))):  # one that cannot be read is not listed
+            async with Closing(self.store.fetch(TapeQuery(tape=candidate, limit=1))) as entries:
+                async for _ in entries:
+                    break
         known = [record.name for record in await self.store.list()]
         hint = did_you_mean(name, known) if known else ": no tape holds anything yet"
         fail(f"expected the name of a tape or of a session, got {name!r}{shown_name(hint)}", EXIT_USAGE)
@@ -168,6 +172,14 @@ async def with_store(framework: BubFramework, work: Callable[[OpenStore], Awaita
                 "Set BUB_TAPE_STORE to sqlite or jsonl instead."
             )
         return await work(OpenStore(plugin, value))
+
+
+def _is_tape_name(name: str) -> bool:
+    try:
+        check_tape_name(name)
+    except TapeError:
+        return False
+    return True
 
 
 def _is_store(value: object) -> TypeIs[TapeStore | AsyncTapeStore]:

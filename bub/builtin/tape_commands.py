@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias, TypeVar
 
 import anyio
 import typer
 
-from bub.builtin import tape_files, tape_upkeep, tape_views
+from bub.builtin import tape_files, tape_input, tape_output, tape_upkeep, tape_views
 from bub.builtin.printing import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, fail
 from bub.builtin.tape_access import OpenStore, with_store
 from bub.errors import BubError, TapeError
 from bub.framework.failure_line import failure_line, one_line, plugin_folders
 from bub.framework.framework import BubFramework
-from bub.tape.store import TapeFilters, TapeQuery
+from bub.tape.naming import is_unicode
+from bub.tape.store import MAX_COUNT, TapeFilters, TapeQuery
 
 T = TypeVar("T")
 
@@ -69,9 +71,11 @@ class TapeCommands:
         as_json: _Json = False,
     ) -> None:
         """List the tapes, by name."""
+        _check_unicode(prefix, "PREFIX")
+        _check_unicode(after or "", "--after")
         self._do(
             lambda opened: tape_views.show_tapes(
-                opened, prefix, after=after, limit=limit or None, every=every, as_json=as_json
+                opened, prefix, after=after, limit=_most(limit), every=every, as_json=as_json
             )
         )
 
@@ -95,6 +99,10 @@ class TapeCommands:
         as_json: _Json = False,
     ) -> None:
         """Show the entries of a tape."""
+        if "" in (kind or ()):
+            fail("expected a kind, such as message, got none - --kind", EXIT_USAGE)
+        if run is not None and not run.strip():
+            fail("expected the id of a run, got none - --run", EXIT_USAGE)
         filters: TapeFilters = {"newest_first": newest, "kinds": kind or (), "run_id": run}
         if since is not None or until is not None:
             _check_date(since, "--since")
@@ -103,7 +111,7 @@ class TapeCommands:
         query = _query(filters)
         self._do(
             lambda opened: tape_views.show_entries(
-                opened, name, query, after=after, limit=limit or None, full=full, as_json=as_json
+                opened, name, query, after=after, limit=_most(limit), full=full, as_json=as_json
             )
         )
 
@@ -117,7 +125,7 @@ class TapeCommands:
         """Find words in all tapes, the newest first."""
         if not text.strip():
             fail("expected words to look for, got none", EXIT_USAGE)
-        self._do(lambda opened: tape_views.show_hits(opened, text, name=tape, limit=limit or None, as_json=as_json))
+        self._do(lambda opened: tape_views.show_hits(opened, text, name=tape, limit=_most(limit), as_json=as_json))
 
     def info(
         self,
@@ -138,11 +146,16 @@ class TapeCommands:
             list[str] | None, typer.Argument(metavar="[NAME]...", help="The tapes, or their sessions; none for all.")
         ] = None,
         output: Annotated[
-            Path | None, typer.Option("--output", "-o", metavar="FILE", help="The file; else standard output.")
+            Path | None,
+            typer.Option("--output", "-o", metavar="FILE", help="The file; - is standard output, as none is."),
         ] = None,
     ) -> None:
         """Write tapes as lines of JSON, with those of their sidecars."""
-        self._do(lambda opened: tape_files.export_tapes(opened, names or (), output))
+        if output == Path(tape_input.STANDARD_INPUT):
+            output = None
+        with self._ending(), tape_output.output_to(output) as write:
+            problems = self._do(lambda opened: tape_files.export_tapes(opened, names or (), write))
+        tape_files.check_done(problems)
 
     def import_files(
         self,
@@ -160,11 +173,15 @@ class TapeCommands:
         """Add what files hold to tapes, each entry once."""
         if name is not None and not name.strip():
             fail("expected the name of a tape, got none - --as", EXIT_USAGE)
-        self._do(
-            lambda opened: tape_files.import_files(
-                opened, files, name=name, sessions=session or (), skip_damaged=skip_damaged, as_json=as_json
+        if name is not None and len(files) > 1:
+            fail("expected one file with --as, got several", EXIT_USAGE)
+        with self._ending(), tape_input.sources(files) as found:
+            problems = self._do(
+                lambda opened: tape_files.import_files(
+                    opened, found, name=name, sessions=session or (), skip_damaged=skip_damaged, as_json=as_json
+                )
             )
-        )
+        tape_files.check_done(problems)
 
     # ------------------------------------------------------------------------------------------------------- upkeep
 
@@ -191,9 +208,15 @@ class TapeCommands:
         self._do(lambda opened: tape_upkeep.empty_tape(opened, name, archive=archive, as_json=as_json))
 
     def _do(self, work: Callable[[OpenStore], Awaitable[T]]) -> T:
-        """Do something on the store, and end with a line and a code when that fails."""
-        try:
+        """Do something on the store."""
+        with self._ending():
             return anyio.run(with_store, self._framework, work)
+
+    @contextmanager
+    def _ending(self) -> Generator[None, None, None]:
+        """End with a line and a code when a block fails."""
+        try:
+            yield
         except KeyboardInterrupt:
             fail("interrupted", EXIT_INTERRUPTED)
         except (typer.Exit, OSError):  # the latter is of standard output: typer is quiet when its reader has gone
@@ -209,8 +232,18 @@ class TapeCommands:
 def _query(filters: TapeFilters) -> TapeQuery:
     try:
         return TapeQuery(tape="any", **filters)
-    except TapeError as error:
-        fail(one_line(str(error)), EXIT_USAGE)
+    except TapeError:  # all else was looked at
+        fail("expected a span that ends after it starts - --since and --until", EXIT_USAGE)
+
+
+def _most(limit: int) -> int | None:
+    """The limit that an option says, as stores take it."""
+    return limit if 0 < limit <= MAX_COUNT else None
+
+
+def _check_unicode(text: str, option: str) -> None:
+    if not is_unicode(text):
+        fail(f"expected a part of the name of a tape, got {text!r} - {option}", EXIT_USAGE)
 
 
 def _check_date(text: str | None, option: str) -> None:

@@ -2,130 +2,129 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
-import tempfile
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 import typer
 
-from bub.builtin.printing import EXIT_FAILED, EXIT_USAGE, fail, print_json, print_table, say, shown_name
+from bub.builtin.printing import EXIT_FAILED, print_json, print_table, say, shown_name
 from bub.builtin.tape_access import OpenStore
+from bub.builtin.tape_input import Source
+from bub.builtin.tape_output import Write
 from bub.builtin.tape_transfer import Imported, ReadTape, exported, put, read_tapes, tape_of_path
-from bub.errors import TapeError
+from bub.errors import TapeConflictError, TapeError
 from bub.framework.failure_line import one_line
+from bub.tape.naming import check_tape_name
+from bub.tape.sidecar import sidecar_tape_name, split_sidecar_name
 from bub.tape.store import TapeRecord
 
 IMPORT_COLUMNS: Final = ("file", "tape", "#added", "#there before")
-STANDARD_INPUT: Final = "-"
 
 _SHOWN_PROBLEMS: Final = 3
-_NEW: Final = ".new"  # of a file that is to take the place of another
 
 
-async def export_tapes(opened: OpenStore, names: Sequence[str], output: Path | None) -> None:
+async def export_tapes(opened: OpenStore, names: Sequence[str], write: Write) -> Sequence[str]:
     """Write tapes as lines of JSON; those of their sidecars go with them.
 
     Args:
         opened: The store.
         names: The tapes, or their sessions; none for all.
-        output: The file, which takes the place of another of this name when it is whole; None for standard output.
+        write: Writes a line.
+
+    Returns:
+        What could not be read. All else was written.
     """
     records: dict[str, TapeRecord] = {}
     for name in names:
         main = await opened.find(name)
         records |= {record.name: record for record in (main, *await opened.sidecars(main.name))}
     problems: list[str] = []
-    with _target(output) as file:
-        for record in records.values() if names else await opened.store.list():
-            try:
-                async for line in exported(opened, record):
-                    file.write(f"{line}\n".encode())
-            except TapeError as error:
-                problems.append(one_line(str(error)))
-        file.flush()
-    for problem in problems:
-        say(problem)
-    if problems:
-        raise typer.Exit(EXIT_FAILED)
-
-
-@contextmanager
-def _target(output: Path | None) -> Generator[BinaryIO, None, None]:
-    """The file to write to: always UTF-8, whatever a terminal shows."""
-    if output is None:
-        sys.stdout.flush()
-        yield sys.stdout.buffer
-        return
-    new = output.with_name(output.name + _NEW)
-    try:
-        with new.open("wb") as file:
-            yield file
-        os.replace(new, output)
-    except OSError as error:
-        fail(f"cannot write {shown_name(str(output))}: {error.strerror or error}", EXIT_FAILED)
-    finally:
-        with suppress(OSError):
-            new.unlink(missing_ok=True)
-
-
-async def import_files(
-    opened: OpenStore,
-    files: Sequence[Path],
-    *,
-    name: str | None,
-    sessions: Sequence[str],
-    skip_damaged: bool,
-    as_json: bool,
-) -> None:
-    """Add what files hold to the tapes that they name, each tape as a whole or not at all.
-
-    Args:
-        opened: The store.
-        files: The files; `-` is standard input.
-        name: The tape; None for the one that each file names.
-        sessions: Sessions that files of bub 0.6 may be of.
-        skip_damaged: Whether a tape with damaged lines is imported without them.
-        as_json: Whether what was done is printed as JSON.
-    """
-    if name is not None and len(files) > 1:
-        fail("expected one file with --as, got several", EXIT_USAGE)
-    done: list[tuple[str, Imported]] = []
-    problems: list[str] = []
-    for file in files:
-        shown = "standard input" if str(file) == STANDARD_INPUT else str(file)
+    for record in records.values() if names else await opened.store.list():
         try:
-            with _readable(file) as path:
-                for tape in _tapes_in(path, shown, name):
-                    try:
-                        _check(tape, shown, skip_damaged=skip_damaged)
-                        target = name or tape.title or _tape_of(file, sessions)
-                        done.append((shown, await put(opened, target, tape.entries)))
-                    except TapeError as error:
-                        problems.append(str(error))
+            async for line in exported(opened, record):
+                write(line)
         except TapeError as error:
             problems.append(str(error))
-    _tell(done, as_json=as_json)
+    return problems
+
+
+def check_done(problems: Sequence[str]) -> None:
+    """Say what was not done; a command ends here when there is something."""
     for problem in problems:
         say(one_line(problem))
     if problems:
         raise typer.Exit(EXIT_FAILED)
 
 
-def _tapes_in(path: Path, shown: str, name: str | None) -> Iterator[ReadTape]:
-    """The tapes of a file, one at a time; where they are to have one name, it is only one."""
-    if name is not None and (count := sum(1 for _ in _filled(path))) > 1:
-        raise TapeError(f"cannot import {shown} as {name!r}: it holds {count} tapes")
-    is_empty = True
-    for tape in _filled(path):
-        is_empty = False
-        yield tape
-    if is_empty:
-        raise TapeError(f"cannot import {shown}: it holds no entries")
+async def import_files(
+    opened: OpenStore,
+    files: Sequence[Source],
+    *,
+    name: str | None,
+    sessions: Sequence[str],
+    skip_damaged: bool,
+    as_json: bool,
+) -> Sequence[str]:
+    """Add what files hold to the tapes that they name, each file as a whole or not at all.
+
+    Args:
+        opened: The store.
+        files: The files.
+        name: The tape; None for the one that each file names.
+        sessions: Sessions that files of bub 0.6 may be of.
+        skip_damaged: Whether a tape with damaged lines is imported without them.
+        as_json: Whether what was done is printed as JSON.
+
+    Returns:
+        What could not be done.
+    """
+    done: list[tuple[str, Imported]] = []
+    problems: list[str] = []
+    for file in files:
+        try:
+            imported = await _import_file(opened, file, name=name, sessions=sessions, skip_damaged=skip_damaged)
+            done += [(file.shown, tape) for tape in imported]
+        except TapeConflictError:
+            problems.append(f"cannot import {file.shown}: a tape of it was changed meanwhile. Import it again instead.")
+        except TapeError as error:
+            problems.append(str(error))
+    _tell(done, as_json=as_json)
+    return problems
+
+
+async def _import_file(
+    opened: OpenStore, file: Source, *, name: str | None, sessions: Sequence[str], skip_damaged: bool
+) -> Sequence[Imported]:
+    """Import the tapes of a file together."""
+    if file.problem is not None:
+        raise TapeError(file.problem)
+    names = {} if name is None else _names_for(file, name)
+    done: list[Imported] = []
+    async with opened.store.transaction() as view:
+        for tape in _filled(file.path):
+            _check(tape, file.shown, skip_damaged=skip_damaged)
+            target = names.get(tape.title) or (_tape_of(file, sessions) if tape.title is None else tape.title)
+            check_tape_name(target, file.shown)
+            done.append(await put(view, target, tape.entries))
+    if not done:
+        raise TapeError(f"cannot import {file.shown}: it holds no entries")
+    return done
+
+
+def _names_for(file: Source, name: str) -> dict[str | None, str]:
+    """The names that the tapes of a file get, when the tape of them is to have another one.
+
+    Raises:
+        TapeError: They are several tapes, not one and its sidecars.
+    """
+    titles = {tape.title: split_sidecar_name(tape.title or "") for tape in _filled(file.path)}
+    if len(titles) < 2:
+        return dict.fromkeys(titles, name)
+    mains = {title if parts is None else parts[0] for title, parts in titles.items()}
+    if len(mains) > 1:
+        raise TapeError(f"cannot import {file.shown} as {name!r}: it holds {len(mains)} tapes")
+    return {title: name if parts is None else sidecar_tape_name(name, parts[1]) for title, parts in titles.items()}
 
 
 def _filled(path: Path) -> Iterator[ReadTape]:
@@ -140,10 +139,10 @@ def _tell(done: Sequence[tuple[str, Imported]], *, as_json: bool) -> None:
         print_table(IMPORT_COLUMNS, rows)
 
 
-def _tape_of(file: Path, sessions: Sequence[str]) -> str:
-    if str(file) == STANDARD_INPUT:
+def _tape_of(file: Source, sessions: Sequence[str]) -> str:
+    if file.is_standard_input:
         raise TapeError("cannot import standard input: it names no tape. Name one with --as NAME.")
-    return tape_of_path(file, sessions)
+    return tape_of_path(file.given, sessions)
 
 
 def _check(tape: ReadTape, file: str, *, skip_damaged: bool) -> None:
@@ -159,16 +158,3 @@ def _check(tape: ReadTape, file: str, *, skip_damaged: bool) -> None:
     if not tape.entries:
         raise TapeError(f"cannot import {file}: it holds no entries that can be read")
     say(one_line(f"passed over damage in {file}: {places}"))
-
-
-@contextmanager
-def _readable(file: Path) -> Generator[Path, None, None]:
-    """A file that can be read at any place: standard input is copied."""
-    if str(file) != STANDARD_INPUT:
-        yield file
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder, "input")
-        with copy.open("wb") as target:
-            shutil.copyfileobj(sys.stdin.buffer, target)
-        yield copy

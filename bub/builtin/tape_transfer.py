@@ -19,7 +19,7 @@ from bub.tape.coding import encode_entry, encode_value
 from bub.tape.entry import TapeEntry
 from bub.tape.naming import tape_name, tape_of_file
 from bub.tape.sidecar import SIDECAR_SEPARATOR
-from bub.tape.store import TapeQuery, TapeRecord
+from bub.tape.store import AsyncTapeStore, TapeQuery, TapeRecord
 
 _ENDING: Final = ".jsonl"
 _HASHED: Final = re.compile(r"[0-9a-f]{16}__([0-9a-f]{16})\Z")  # of the workspace and of the session: bub 0.6
@@ -139,11 +139,11 @@ def _named(main: str, sessions: Iterable[str]) -> str:
     return tape_name(hashes[found[1]]) if found[1] in hashes else main
 
 
-async def put(opened: OpenStore, tape: str, entries: list[TapeEntry]) -> Imported:
+async def put(store: AsyncTapeStore, tape: str, entries: list[TapeEntry]) -> Imported:
     """Add entries to the end of a tape, as far as they are not there: all of them or none.
 
     Args:
-        opened: The store.
+        store: The store, or the view of a transaction.
         tape: The tape; what it holds must be what the entries begin with, or all of them and more.
         entries: The entries, whose ids are not kept.
 
@@ -151,7 +151,7 @@ async def put(opened: OpenStore, tape: str, entries: list[TapeEntry]) -> Importe
         TapeError: The tape holds something else, or an entry cannot be kept.
     """
     known, last = 0, 0
-    async for held in opened.store.fetch(TapeQuery(tape=tape)):
+    async for held in store.fetch(TapeQuery(tape=tape)):
         if known == len(entries):
             break
         if not _is_same(held, entries[known]):
@@ -162,7 +162,7 @@ async def put(opened: OpenStore, tape: str, entries: list[TapeEntry]) -> Importe
         known, last = known + 1, held.id
     new = entries[known:]
     if new:
-        await opened.store.append(tape, new, expected_last_id=last)
+        await store.append(tape, new, expected_last_id=last)
     return Imported(tape, len(new), known)
 
 

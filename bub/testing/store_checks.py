@@ -233,8 +233,8 @@ async def what_is_no_name_of_a_tape_is_refused(store: AnyStore) -> None:
             holds(await is_refused(call), f"a TapeError: {name!r} is no name of a tape")
         async with made.transaction() as view:
             holds(await is_refused(view.append(name, notes("x"))), f"a TapeError of a view: {name!r} is no name")
-    for call in (made.list(prefix="\ud800"), made.list(after="m\udfff"), made.list(limit=-1), made.list(limit=2**64)):
-        holds(await is_refused(call), "a TapeError: no list has such a page")
+    for page in (made.list(prefix="\ud800"), made.list(after="m\udfff"), made.list(limit=-1), made.list(limit=2**64)):
+        holds(await is_refused(page), "a TapeError: no list has such a page")
     equal([record.name for record in await made.list(limit=MAX_COUNT)], ["main"], "the tapes")
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bub.builtin import jsonl_reading
+from bub.builtin import jsonl_file, jsonl_reading
 from bub.builtin.jsonl_lines import entry_head, full_entry, read_line
 from bub.builtin.jsonl_store import JSONLTapeStore
 from bub.errors import TapeError
@@ -68,6 +68,17 @@ class Folder:
             assert ids == sorted(set(ids))
 
 
+def deep(place: int, levels: int, bracket: str = "[]", field: str = "payload") -> bytes:
+    """An entry whose payload or meta has so many levels."""
+    opening = "[" if bracket == "[]" else '{"a":'
+    nested = f'{{"text": {opening * (levels - 1)}1{bracket[1] * (levels - 1)}}}'
+    return line(place).replace(f'"{field}": {{'.encode(), f'"{field}": {nested}, "other": {{'.encode())
+
+
+def anchor(place: int, name: str) -> bytes:
+    return line(place).replace(b"note", b"anchor").replace(b'"text": "', b'"name": %s, "text": "' % name.encode())
+
+
 CASES: dict[str, tuple[bytes, list[str], list[int]]] = {
     # what the file holds, the entries that are read, the lines that are reported
     "S69 torn last line": (line(1) + b'{"id": 2, "kind": "no', ["1"], [2]),
@@ -99,6 +110,19 @@ CASES: dict[str, tuple[bytes, list[str], list[int]]] = {
     "a batch and its dropped double": (member(1, 1, 2) + b'{"dropped":[1,2]}\n' + member(2, 2, 3) + member(3, 2, 3),
         ["2", "3"], [1],
     ),
+    "a line that is too deep for every parser": (line(1) + deep(2, 100_000) + line(3), ["1", "3"], [2]),
+    "a line of objects that is too deep": (line(1) + deep(2, 5000, "{}") + line(3), ["1", "3"], [2]),
+    "a line that a parser takes and no copy": (line(1) + deep(2, 201) + line(3), ["1", "3"], [2]),
+    "a meta that is too deep": (line(1) + deep(2, 500, "{}", "meta") + line(3), ["1", "3"], [2]),
+    "rubbish that is too deep": (line(1) + b"[" * 100_000 + b"\n" + line(3), ["1", "3"], [2]),
+    "an entry and something that is too deep": (line(1, ended=False) + b"[" * 9000 + b"\n" + line(3), ["1", "3"], [1]),
+    "thousands of entries in one line": (
+        b"".join(line(place, ended=False) for place in range(1, 3001)) + b"\n", [*map(str, range(1, 3001))], [1],
+    ),
+    "entries, something else, and entries": (
+        line(1, ended=False) + line(2, ended=False) + b'{"id": 3, "ki' + line(4, ended=False) + line(5),
+        ["1", "2", "4", "5"], [1],
+    ),
     "a batch whose last line was damaged later": (member(1, 1, 2) + b"damaged\n", ["1"], [2]),
 }  # fmt: skip
 
@@ -129,6 +153,50 @@ def test_compacting_leaves_the_good_and_keeps_the_bad(case: str, tmp_path: Path)
     assert (tmp_path / "main.jsonl.bad").exists() == bool(lines)
     assert folder.store.compact() == 0
     folder.check([*expected, "end"])
+
+
+@pytest.mark.parametrize("levels", [1, 2, 199, 200])
+@pytest.mark.parametrize("bracket", ["[]", "{}"])
+def test_what_may_be_written_may_be_read(levels: int, bracket: str, tmp_path: Path) -> None:
+    folder = Folder(tmp_path, deep(1, levels, bracket))
+    assert folder.store.verify() == []
+    assert len(folder.entries()) == folder.store.list()[0].entries == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "date"),
+    [
+        ('"date": ""', ""),
+        ('"date": "yesterday"', "yesterday"),
+        ("", ""),
+        ('"date": "", "timestamp": 0.5', "1970-01-01T00:00:00.500000+00:00"),
+        ('"timestamp": 0', "1970-01-01T00:00:00.000000+00:00"),
+        ('"timestamp": 1e300', ""),
+        ('"timestamp": "soon"', ""),
+        ('"timestamp": NaN', ""),
+        ('"timestamp": null', ""),
+    ],
+)
+def test_an_entry_without_a_date(fields: str, date: str, tmp_path: Path) -> None:
+    """It has none: a day in 1970 would be a lie. Old files have a `timestamp` instead."""
+    text = ", ".join(filter(None, ['{"id": 1, "kind": "note", "payload": {"text": "1"}, "meta": {}', fields]))
+    folder = Folder(tmp_path, f"{text}}}\n".encode() + line(2))
+    assert [entry.date for entry in folder.entries()] == [date, DATE]
+    assert folder.store.list()[0].entries == 2
+    assert folder.read(newest_first=True) == ["2", "1"]
+
+
+@pytest.mark.parametrize("kept", [1, 2, 100])
+def test_only_an_anchor_with_a_name_is_one(kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jsonl_file, "KEPT", kept)
+    nameless = [anchor(3 + place, name) for place, name in enumerate(("null", "7", "[]"))]
+    folder = Folder(tmp_path, line(1) + anchor(2, '"x"') + b"".join(nameless) + line(6))
+    for store in (folder.store, JSONLTapeStore(tmp_path)):
+        entries = [*store.fetch(TapeQuery(tape="main", last_anchor=True))]
+        assert [entry.id for entry in entries] == [3, 4, 5, 6]
+        entries = [*store.fetch(TapeQuery(tape="main", after_anchor="x"))]
+        assert [entry.id for entry in entries] == [3, 4, 5, 6]
+        assert store.list()[0].last_anchor == "x"
 
 
 def test_a_damaged_line_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -213,7 +213,7 @@ def test_a_child_of_a_process_has_a_lock_of_its_own(tmp_path: Path) -> None:
     program = (
         "import fcntl, os, sys\n"
         "from bub.builtin.jsonl_lock import FolderLock\n"
-        "lock = FolderLock(sys.argv[1], durable=False)\n"
+        "lock = FolderLock(sys.argv[1], durable=False, patience=5.0)\n"
         "with lock: pass\n"
         "(held, hold), (released, release) = os.pipe(), os.pipe()\n"
         "if not os.fork():\n"

@@ -366,6 +366,76 @@ async def test_an_inner_block_that_raises_leaves_the_outer_one_as_it_was(path: P
         assert texts(await fetched(store)) == ["a", "b"]
 
 
+async def use(view: AsyncTapeStore) -> None:
+    """Everything that can be done with a view, each of which must be refused."""
+    for call in (
+        view.append("main", notes("lost")),
+        view.append("main", []),
+        view.reset("main"),
+        view.archive("main"),
+        view.delete("main"),
+        view.list(),
+        fetched(view),
+        fetched(view, "other"),
+        view.transaction().__aenter__(),
+    ):
+        with pytest.raises(TapeError, match="expected an open transaction, got the view of one that has ended"):
+            await call
+
+
+async def test_a_view_is_of_no_use_after_its_block(path: Path) -> None:
+    """After a commit, after an error, and after a commit that was refused."""
+    async with SQLiteTapeStore(path) as store:
+        async with store.transaction() as view:
+            await view.append("main", notes("a"))
+        await use(view)
+        with pytest.raises(KeyError):  # noqa: PT012
+            async with store.transaction() as view:
+                await view.append("main", notes("lost"))
+                raise KeyError
+        await use(view)
+        with pytest.raises(TapeConflictError):  # noqa: PT012
+            async with store.transaction() as view:
+                await view.append("main", notes("lost"))
+                await store.append("main", notes("b"))
+        await use(view)
+        assert texts(await fetched(store)) == ["a", "b"]
+        assert await store.verify() == []
+
+
+async def test_an_inner_block_that_outlives_the_outer_one_is_an_error(path: Path) -> None:
+    async with SQLiteTapeStore(path) as store:
+        outer = store.transaction()
+        view = await outer.__aenter__()
+        inner = view.transaction()
+        held = await inner.__aenter__()
+        await outer.__aexit__(None, None, None)
+        await held.append("main", notes("lost"))
+        with pytest.raises(TapeError, match="got the view of one that has ended"):
+            await inner.__aexit__(None, None, None)
+        assert await store.list() == []
+
+
+async def test_an_append_that_a_block_does_not_wait_for_is_an_error_or_done(path: Path) -> None:
+    """An id means that the entry is there: never one of an append that came too late."""
+    async with SQLiteTapeStore(path) as store:
+        for turns in range(12):
+            done: list[int] = []
+
+            async def append(view: AsyncTapeStore, tape: str, done: list[int]) -> None:
+                try:
+                    done += await view.append(tape, notes("a"))
+                except TapeError as error:
+                    assert "has ended" in str(error)  # noqa: PT017 - either is right
+
+            async with anyio.create_task_group() as tasks, store.transaction() as view:
+                await view.append("other", notes("b"))
+                tasks.start_soon(append, view, f"tape {turns}", done)
+                for _ in range(turns):
+                    await checkpoint()
+            assert len(await fetched(store, f"tape {turns}")) == len(done)
+
+
 # ------------------------------------------------------------------------------------------------- failure and cancel
 
 
@@ -800,7 +870,17 @@ async def test_names_and_words_that_are_no_unicode(path: Path) -> None:
         assert texts(await fetched(store, after_anchor=odd)) == ["x"]
         assert len(await fetched(store, run_id=odd)) == len(await fetched(store, kinds=[odd])) == 1
         assert (await store.list())[0].last_anchor == odd
-        for refused in (store.append(odd, notes("a")), store.reset(odd), store.archive(odd)):
+        refused = store.append(odd, notes("a")), store.reset(odd), store.archive(odd), store.delete(odd)
+        for call in (*refused, store.search("x", tape=odd)):
             with pytest.raises(TapeError, match="expected the name of a tape in Unicode"):
-                await refused
+                await call
+        for page in (store.list(prefix=odd), store.list(after=odd)):
+            with pytest.raises(TapeError, match="expected text in Unicode"):
+                await page
+        with pytest.raises(TapeError, match="expected the name of a tape in Unicode"):
+            await fetched(store, odd)
+        async with store.transaction() as view:
+            for call in (view.append(odd, []), view.append(odd, notes("a")), view.reset(odd), view.delete(odd)):
+                with pytest.raises(TapeError, match="expected the name of a tape in Unicode"):
+                    await call
         assert await store.verify() == []

@@ -21,6 +21,7 @@ from bub.builtin.tape_commands import TapeCommands
 from bub.framework.framework import BubFramework
 from bub.hooks.markers import hookimpl
 from bub.tape.adapter import as_async_store
+from bub.tape.coding import encode_entry
 from bub.tape.entry import TapeEntry
 from bub.tape.memory_store import MemoryTapeStore
 from bub.tape.store import AsyncTapeStore, TapeStore
@@ -275,17 +276,34 @@ def test_an_unknown_tape(bub: Bub, kept: str, name: str) -> None:
     [
         (["--since=soon"], "expected a day as 2026-03-01 or a moment as 2026-03-01T08:00, got 'soon' - --since"),
         (["--until="], "expected a day as 2026-03-01 or a moment as 2026-03-01T08:00, got '' - --until"),
-        (["--run= "], "expected text that is not blank, or None, got ' ' - TapeQuery.run_id"),
+        (["--run= "], "expected the id of a run, got none - --run"),
+        (["--kind=message", "--kind="], "expected a kind, such as message, got none - --kind"),
+        (
+            ["--since=2026-03-02", "--until=2026-03-01"],
+            "expected a span that ends after it starts - --since and --until",
+        ),
     ],
 )
 def test_a_filter_that_is_none(bub: Bub, kept: str, options: list[str], line: str) -> None:
     assert bub("show", "cli:local", *options) == (2, "", f"bub: {line}\n")
 
 
-def test_a_span_that_ends_before_it_starts(bub: Bub, kept: str) -> None:
-    ended = bub("show", "cli:local", "--since=2026-03-02", "--until=2026-03-01")
-    assert (ended.code, ended.out) == (2, "")
-    assert "expected a span that ends after it starts" in ended.said
+@pytest.mark.parametrize("limit", [0, 1 << 62, 10**30])
+def test_a_limit_that_is_none(bub: Bub, kept: str, limit: int) -> None:
+    for arguments in (["list"], ["show", "cli:local"], ["search", "user"]):
+        assert bub(*arguments, "--limit", str(limit)) == bub(*arguments, "--limit", "1000")
+
+
+@pytest.mark.parametrize("name", ["\udcff", "a\ud800"])
+def test_text_that_is_no_unicode(bub: Bub, kept: str, name: str) -> None:
+    """As the system gives bytes to a program."""
+    line = f"bub: expected a part of the name of a tape, got {name!r} - "
+    assert bub("list", name) == (2, "", f"{line}PREFIX\n")
+    assert bub("list", "--after", name) == (2, "", f"{line}--after\n")
+    assert bub("search", name) == (0, "", "bub: nothing found\n")
+    for arguments in (["show"], ["info"], ["export"], ["search", "x", "--tape"], ["reset", "--yes"]):
+        ended = bub(*arguments, name)
+        assert (ended.code, ended.out, ended.said.count("\n")) == (2, "", 1)
 
 
 # --------------------------------------------------------------------------------------------------- search and info
@@ -326,7 +344,7 @@ def test_how_much_a_tape_holds(bub: Bub, kept: str) -> None:
 
 def test_how_much_the_store_holds(bub: Bub, kept: str, tmp_path: Path) -> None:
     found = json.loads(bub("info", "--json").out)
-    where = {"sqlite": ("SQLiteTapeStore", "tapes.sqlite3"), "jsonl": ("JSONLTapeStore", "tapes")}[kept]
+    where = {"sqlite": ("SQLiteTapeStore", "tapes.sqlite3"), "jsonl": ("AsyncJSONLTapeStore", "tapes")}[kept]
     assert (found["store"], found["path"]) == (where[0], str(tmp_path / where[1]))
     assert (found["tapes"], found["sidecars"], found["entries"], found["newest_tape"]) == (2, 1, 5, "mail:7")
     assert found["bytes"] > 0
@@ -421,6 +439,23 @@ def test_a_torn_line_is_found_and_set_aside(bub: Bub, kept: str, tmp_path: Path)
     assert (finding["tape"], finding["kept"]) == ("mail:7", True)
     assert bub("compact").said == "bub: damaged lines were put into files of the same name and .bad: 1\n"
     assert bub("verify").code == 0
+
+
+@pytest.mark.parametrize("levels", [201, 100_000])
+def test_a_line_that_is_too_deep(bub: Bub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, levels: int) -> None:
+    """It is one damaged line, whatever is asked."""
+    monkeypatch.setenv("BUB_TAPE_STORE", f"jsonl:{tmp_path}")
+    keep(a=[said(0, "x")], b=[said(1, "x")])
+    line = encode_entry(TapeEntry(2, "note", {"text": "DEEP"}, {}, DATE.format(2)))
+    with (tmp_path / "a.jsonl").open("a") as file:
+        file.write(line.replace('"DEEP"', "[" * levels + "]" * levels) + "\n")
+    assert names() == {"a": 1, "b": 1}
+    for arguments in (["list"], ["show", "a"], ["search", "x"], ["info"], ["info", "a"], ["export"]):
+        assert bub(*arguments).code == 0
+    assert len(json.loads(bub("search", "x", "--json").out)["hits"]) == 2
+    ended = bub("verify")
+    assert (ended.code, ended.out.splitlines()[1].split()[:2]) == (1, ["a.jsonl:2", "a"])
+    assert bub("compact").code == bub("verify").code == 0
 
 
 @pytest.mark.parametrize("kind", ["sqlite"], indirect=True)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 import tempfile
+import threading
 from hashlib import md5
 from pathlib import Path
 from typing import Any
@@ -15,10 +17,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bub.builtin import tape_files
+from bub.builtin.configured_store import configured_store
 from bub.builtin.jsonl_store import JSONLTapeStore
 from bub.builtin.tape_access import OpenStore
 from bub.builtin.tape_transfer import Imported, exported, put, read_tapes, tape_of_path
 from bub.errors import TapeError
+from bub.tape.adapter import as_async_store
 from bub.tape.coding import encode_entry
 from bub.tape.entry import TapeEntry
 from bub.tape.memory_store import MemoryTapeStore
@@ -81,7 +86,7 @@ def test_whatever_a_tape_holds_comes_back(entries: list[tuple[str, dict[str, Any
             file.write_text(await lines_of(first, "t"), encoding="utf-8", newline="")
             (read,) = read_tapes(file)
         assert (read.title, read.problems) == ("t", [])
-        await put(second, "t", read.entries)
+        await put(second.store, "t", read.entries)
         return without_ids(await held(first, "t")), without_ids(await held(second, "t"))
 
     before, after = anyio.run(round_trip)
@@ -93,7 +98,9 @@ def test_what_is_there_is_never_added_again_and_nothing_else_is_mixed_in(there: 
     async def put_it() -> tuple[Imported | None, list[object]]:
         opened = in_memory(t=[TapeEntry(0, "note", {"text": text}, {}, "2026-03-01") for text in there])
         try:
-            done = await put(opened, "t", [TapeEntry(9, "note", {"text": text}, {}, "2026-03-01") for text in file])
+            done = await put(
+                opened.store, "t", [TapeEntry(9, "note", {"text": text}, {}, "2026-03-01") for text in file]
+            )
         except TapeError:
             done = None
         return done, [entry.payload["text"] for entry in await held(opened, "t")]
@@ -192,6 +199,20 @@ def test_a_file_takes_the_place_of_another_when_it_is_whole(bub: Bub, kind: str,
     assert bub("export", "-o", str(file)).code == 0
     assert file.read_text().startswith('{"tape":"a"}\n')
     assert not [*tmp_path.glob("*.new")]
+
+
+def test_standard_output_has_a_name(bub: Bub, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep(a=notes("x"))
+    monkeypatch.chdir(tmp_path)
+    assert bub("export", "--output", "-") == bub("export")
+    assert not (tmp_path / "-").exists()
+
+
+def test_a_file_whose_name_is_that_of_no_tape(bub: Bub, kind: str, tmp_path: Path) -> None:
+    (tmp_path / "%20.jsonl").write_text(encode_entry(said(0, "x")))
+    line = f"bub: expected the name of a tape, got ' ' - {tmp_path / '%20.jsonl'}\n"
+    assert bub("import", str(tmp_path / "%20.jsonl")) == (1, "", line)
+    assert names() == {}
 
 
 def test_a_file_that_cannot_be_written(bub: Bub, kind: str, tmp_path: Path) -> None:
@@ -309,6 +330,85 @@ def test_standard_input(bub: Bub, kind: str, monkeypatch: pytest.MonkeyPatch) ->
     given_in(line)
     assert bub("import", "-", "--as", "u").code == 0
     assert names() == {"t": 1, "u": 1}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such files there")
+@pytest.mark.parametrize("named", [False, True])
+def test_a_pipe_is_read_once(bub: Bub, kind: str, named: bool, tmp_path: Path) -> None:
+    """What is read only once is copied, as an import reads twice."""
+    os.mkfifo(tmp_path / "t.jsonl")
+    line = encode_entry(said(0, "x"))
+    writer = threading.Thread(target=lambda: (tmp_path / "t.jsonl").write_text(f'{line}\n{{"tape":"b"}}\n{line}\n'))
+    writer.start()
+    options = ["--as", "c"] if named else []
+    ended = bub("import", str(tmp_path / "t.jsonl"), *options)
+    writer.join()
+    if named:
+        assert ended == (1, "", f"bub: cannot import {tmp_path / 't.jsonl'} as 'c': it holds 2 tapes\n")
+        assert names() == {}
+    else:
+        assert (ended.code, ended.said) == (0, "")
+        assert names() == {"b": 1, "t": 1}
+
+
+def test_a_tape_with_sidecars_gets_another_name(bub: Bub, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep(a=[said(0, "x")], a__sidecar__notes=notes("y"), a__sidecar__todo=notes("z"))
+    exported_text = bub("export", "a").out
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(exported_text.encode())))
+    assert bub("import", "-", "--as", "b").code == 0
+    for end in ("", "__sidecar__notes", "__sidecar__todo"):
+        assert contents(f"b{end}") == contents(f"a{end}")
+    assert len(names()) == 6
+
+
+def test_a_sidecar_alone_gets_the_name_that_was_asked(bub: Bub, kind: str, tmp_path: Path) -> None:
+    file = tmp_path / "x.jsonl"
+    file.write_text(f'{{"tape":"a__sidecar__notes"}}\n{encode_entry(said(0, "x"))}\n')
+    assert bub("import", str(file), "--as", "b__sidecar__notes").code == 0
+    assert names() == {"b__sidecar__notes": 1}
+
+
+def test_a_file_is_imported_as_a_whole_or_not_at_all(bub: Bub, kind: str, tmp_path: Path) -> None:
+    """Whatever is wrong with a tape in the middle of it; the other files are imported."""
+    keep(c=notes("mine"))
+    mine = contents("c")
+    line = encode_entry(said(0, "x"))
+    deep = line.replace('"x"', "[" * 5000 + "]" * 5000)
+    start = f'{{"tape":"a"}}\n{line}\n{{"tape":"a__sidecar__notes"}}\n{line}\n'
+    wrong = {
+        "a damaged line": f'{{"tape":"b"}}\nnonsense\n{line}\n',
+        "a tape that holds something else": f'{{"tape":"c"}}\n{line}\n',
+        "a name that no tape has": f'{{"tape":" "}}\n{line}\n',
+        "a line that is too deep": f'{{"tape":"b"}}\n{deep}\n{line}\n',
+    }
+    for number, (what, text) in enumerate(wrong.items()):
+        bad, good = tmp_path / "bad.jsonl", tmp_path / f"good{number}.jsonl"
+        bad.write_text(f'{start}{text}{{"tape":"d"}}\n{line}\n')
+        good.write_text(line)
+        ended = bub("import", str(bad), str(good))
+        assert (ended.code, ended.said.count("\n"), what) == (1, 1, what)
+        assert names() == {"c": 1, **{f"good{each}": 1 for each in range(number + 1)}}
+        assert contents("c") == mine
+
+
+def test_a_tape_that_changes_meanwhile(bub: Bub, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a gateway: nothing is imported, and it can be done again."""
+    file = tmp_path / "x.jsonl"
+    line = encode_entry(said(0, "x"))
+    file.write_text(f'{{"tape":"a"}}\n{line}\n{{"tape":"b"}}\n{line}\n')
+
+    async def put_and_change(store: Any, tape: str, entries: list[TapeEntry]) -> Imported:
+        done = await put(store, tape, entries)
+        if tape == "b":
+            opened = configured_store()
+            await as_async_store(await anext(opened)).append("a", notes("other"))
+            await opened.aclose()
+        return done
+
+    monkeypatch.setattr(tape_files, "put", put_and_change)
+    line = f"bub: cannot import {file}: a tape of it was changed meanwhile. Import it again instead.\n"
+    assert bub("import", str(file)) == (1, "", line)
+    assert names() == {"a": 1}
 
 
 def test_several_tapes_have_no_other_name(bub: Bub, kind: str, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pytest
 
 import bub
+from bub.builtin.printing import EXIT_READER_GONE
 from bub.builtin.sqlite_store import SQLiteTapeStore
 from bub.testing.checking import notes
 from tests.doubles.chat_server import listening_provider
@@ -118,7 +119,7 @@ def test_a_session_whose_id_a_tape_may_not_have(user: Bub) -> None:
     [
         ("sqlite:file", "cannot open {}/file: it is no SQLite database. "),
         ("sqlite:file/below", "cannot open {}/file/below: "),
-        ("jsonl:file", "cannot open {}/file: File exists - BUB_TAPE_STORE"),
+        ("jsonl:file", "cannot open {}/file: it is no folder - BUB_TAPE_STORE"),
         ("postgres:x", "expected sqlite, jsonl or memory, or sqlite:FILE or jsonl:FOLDER, got 'postgres:x'"),
     ],
 )
@@ -144,7 +145,7 @@ async def test_a_reader_that_goes_away_is_no_error(user: Bub) -> None:
         with process:
             assert process.stderr is not None
             said = process.stderr.read()
-        assert (said, process.returncode) == (b"", 1)
+        assert (said, process.returncode) == (b"", EXIT_READER_GONE)
 
 
 def test_a_conversation_of_bub_0_6_goes_on(user: Bub) -> None:
