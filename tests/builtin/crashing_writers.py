@@ -222,7 +222,7 @@ def full(folder: Path) -> None:
             store.append("main", notes("next"))
             equal(texts([*store.fetch(TapeQuery(tape="main"))])[-1], "next", "the next append")
             equal(JSONLTapeStore(folder / str(room)).verify(), [], "damage")
-            equal([path.name for path in (folder / str(room)).glob("*.new")], [], "what is left of a transaction")
+            equal([path.name for path in (folder / str(room)).glob(".bub-new-*")], [], "what is left of a transaction")
             before = all_of(folder / str(room))
     holds(refused > 20 and done > 20, f"some of each, got {refused} and {done}")
 
