@@ -1,27 +1,20 @@
 """The `bub` script: makes the framework, loads the plugins, runs the command line."""
 
-import atexit
 import gc
 import io
 import logging
 import os
 import sys
 import threading
-import time
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from typing import Final, NoReturn
 
 from typing_extensions import override
 
 import bub
+from bub.builtin.printing import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_READER_GONE, EXIT_USAGE
+from bub.builtin.program_end import EXIT_SIGNALLED, give_output_up, leave_without_threads
 from bub.framework.failure_line import failure_line, one_line, plugin_folders, visible
-
-EXIT_FAILED: Final = 1
-EXIT_USAGE: Final = 2
-EXIT_INTERRUPTED: Final = 130
-
-THREAD_GRACE: Final = 2.0
-"""Seconds that threads have to end by themselves when the program was interrupted."""
 
 logger: Final = logging.getLogger("bub")
 
@@ -33,14 +26,18 @@ def main() -> None:
     """Run the command line application; exits with its code.
 
     Python waits at its end for every thread, such as one in which a tool runs that was given up on. Who interrupts the
-    program does not want to wait: then it ends without those that take longer than `THREAD_GRACE`.
+    program does not want to wait: then it ends without those that take longer than two seconds. Nor is there anything
+    to be told when nobody reads the output any more, as in `bub hooks | head -1`.
     """
     before = frozenset(threading.enumerate())
     try:
         _run()
     except SystemExit as ended:
-        if ended.code == EXIT_INTERRUPTED and _threads_remain(before):
-            _leave(EXIT_INTERRUPTED)
+        if isinstance(ended.__context__, BrokenPipeError):  # the command line has caught it
+            give_output_up()
+            ended.code = EXIT_READER_GONE
+        if isinstance(ended.code, int) and ended.code > EXIT_SIGNALLED:
+            leave_without_threads(before, ended.code)
         raise
 
 
@@ -65,7 +62,7 @@ def _run() -> None:
         _end("interrupted", EXIT_INTERRUPTED)
     except OSError as error:
         logger.debug("cli.failed", exc_info=error)
-        _give_output_up()
+        give_output_up()
         _end(failure_line(error), EXIT_FAILED)
 
 
@@ -110,37 +107,6 @@ def _let_any_text_out() -> None:
     stream = sys.stdout
     if isinstance(stream, io.TextIOWrapper) and stream.errors != "backslashreplace":
         stream.reconfigure(errors="backslashreplace")
-
-
-def _give_output_up() -> None:
-    """Where standard output takes nothing any more, drop what it still holds: Python would complain at the end."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _threads_remain(before: Set[threading.Thread]) -> bool:
-    """Whether threads that began since then go on, though they had their time to end."""
-    until = time.monotonic() + THREAD_GRACE
-    remaining = [one for one in threading.enumerate() if one not in before and not one.daemon]
-    try:
-        for thread in remaining:
-            thread.join(max(0.0, until - time.monotonic()))
-    except KeyboardInterrupt:
-        return True
-    return any(thread.is_alive() for thread in remaining)
-
-
-def _leave(code: int) -> NoReturn:
-    """End the program as Python would, but wait for no thread."""
-    try:
-        atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]  # there is no public name for it
-        for stream in (sys.stdout, sys.stderr):
-            if stream is not None:
-                stream.flush()
-    finally:
-        os._exit(code)
 
 
 def _end(text: str, code: int) -> NoReturn:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal, TypeAlias
+
+import msgspec
 
 from bub.bus import Event, EventBus
 
@@ -45,22 +47,38 @@ class WorkChanged(ApplicationEvent, kw_only=True):
     steering: int = 0
 
 
+MessageFate: TypeAlias = Literal["delivered", "requeued", "processed", "dropped"]
+"""What becomes of a message that was accepted; see `bub.gateway.receipts.MessageStatus`."""
+
+
 class MessageChanged(ApplicationEvent, kw_only=True):
-    """A message that the gateway accepted did not simply wait for its turn.
+    """A message that a channel handed to the gateway stands somewhere else now.
+
+    Of messages that were joined to one, each is told by itself.
 
     Attributes:
         session_id: The session.
         channel: The channel that it came from.
         content: Its text.
-        status: `delivered` to the turn in progress, `requeued` to wait for a turn of its own, or `dropped`.
-        reason: Why, where there is something to say.
+        status: `delivered` to the turn in progress, `requeued` to wait for a turn of its own, `processed` when its turn
+            is over, or `dropped`.
+        reason: Why, where there is something to say: what its turn raised, when that failed.
+        number: The number of its receipt, its place in the order of arrival. What an inbox has kept since an earlier
+            start has that of a message before it.
+        context: The facts that its channel gave with it. A channel that puts an id of its own there knows its messages
+            again by that, also those that an inbox has kept.
+        is_over: Whether the status is the last one, in this run of the gateway.
     """
 
     session_id: str
     channel: str | None
     content: str
-    status: Literal["delivered", "requeued", "dropped"]
+    status: MessageFate
     reason: str = ""
+    number: int = 0
+    # Any: whatever channels and hooks agree on
+    context: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
+    is_over: bool = False
 
 
 class PromptChanged(ApplicationEvent, kw_only=True):

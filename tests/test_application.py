@@ -16,7 +16,8 @@ EVENTS = [
     CommandChanged(name="deploy", action="finished"),
     WorkChanged(session_id="s", running=1, pending=2, steering=3),
     PromptChanged(session_id="s", prompt="Sure?", status="timed_out"),
-    MessageChanged(session_id="s", channel="c", content="hi", status="dropped", reason="why"),
+    MessageChanged(session_id="s", channel="c", content="hi", status="dropped", reason="why", number=3, is_over=True),
+    MessageChanged(session_id="s", channel="c", content="hi", status="processed", context={"message_id": "m"}),
 ]
 
 

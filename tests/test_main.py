@@ -51,6 +51,18 @@ def test_a_command(made: BubFramework, monkeypatch: pytest.MonkeyPatch, capsys: 
     assert capsys.readouterr() == ("hello\n", "")
 
 
+def test_a_reader_who_has_gone_is_no_failure_to_be_told(
+    made: BubFramework, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made.register(answering("hello" * 100_000), name="model")
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w", encoding="utf-8") as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        assert main(monkeypatch, "run", "hi") == 141
+    assert capsys.readouterr().err == ""
+
+
 def test_version(made: BubFramework, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def version(name: str) -> str:
         return f"of {name}"
@@ -104,7 +116,7 @@ def test_a_plugin_whose_commands_typer_cannot_build(
     made.register(plugin(register_cli_commands=fill), name="strange")
     assert main(monkeypatch, *arguments) == 0
     (record,) = caplog.records
-    assert record.getMessage().startswith("cli.commands_failed plugin 'strange': AssertionError: Typer currently")
+    assert record.getMessage().startswith("cli.commands_failed plugin 'strange': AssertionError: Typer")
     out = capsys.readouterr().out
     assert "strange" not in out or arguments[0] == "hooks"
     assert "fine" in out or arguments == ["fine"]
@@ -248,8 +260,12 @@ main()
 """
 
 
-@pytest.mark.skipif(os.name == "nt", reason="sends SIGINT")
-def test_an_interruption_while_a_tool_hangs_in_its_thread(tmp_path: Path) -> None:
+@pytest.mark.skipif(os.name == "nt", reason="sends signals")
+@pytest.mark.parametrize(
+    ("sent", "code", "told"),
+    [("SIGINT", 130, "bub: interrupted\n"), ("SIGTERM", 143, ""), ("SIGHUP", 129, "")],
+)
+def test_an_interruption_while_a_tool_hangs_in_its_thread(tmp_path: Path, sent: str, code: int, told: str) -> None:
     """S84: the thread is left behind; the lifespans are closed, and what is registered for the end is called."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
@@ -265,12 +281,12 @@ def test_an_interruption_while_a_tool_hangs_in_its_thread(tmp_path: Path) -> Non
         try:
             assert process.stdout is not None
             first = process.stdout.readline()
-            process.send_signal(signal.SIGINT)
+            process.send_signal(getattr(signal, sent))
             out, said = process.communicate(timeout=120)
         finally:
             process.kill()
     assert first == "in the tool\n"
-    assert (process.returncode, out, said) == (130, "lifespan closed\nat exit\n", "bub: interrupted\n")
+    assert (process.returncode, out, said) == (code, "lifespan closed\nat exit\n", told)
 
 
 # ------------------------------------------------------------------------------------- nowhere to write, nowhere to be

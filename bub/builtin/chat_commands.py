@@ -1,15 +1,18 @@
 """The command `bub chat`: what it takes, what it shows, how it exits."""
 
 import os
-import signal
 import sys
+import threading
 from collections.abc import Sequence
-from io import StringIO
+from functools import partial
+from io import StringIO, TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, TextIO, TypeAlias
 
 import typer
 
+from bub.builtin.printing import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, fail, say
+from bub.builtin.program_end import give_output_up, leave_without_threads, until_signalled
 from bub.builtin.settings import ModelSettings, data_folder
 from bub.channels.channel import Channel
 from bub.envelope import Envelope
@@ -35,11 +38,6 @@ else:  # `bub --help` needs none of them
     terminal_turn = LazyModule("bub.builtin.terminal_turn")
 
 Chat: TypeAlias = "terminal_channel.TerminalChannel | terminal_pipe.PipeChannel"
-
-EXIT_FAILED: Final = 1
-EXIT_USAGE: Final = 2
-EXIT_INTERRUPTED: Final = 130
-EXIT_TERMINATED: Final = 143
 
 PLUGIN: Final = "builtin.terminal"
 HISTORY: Final = "chat_history"
@@ -98,26 +96,33 @@ class ChatCommands:
         """Talk with the agent in the terminal, or answer the lines of standard input."""
         if workspace is not None:
             if not workspace.is_dir():
-                _fail(f"expected an existing folder, got {str(workspace)!r} - --workspace", EXIT_USAGE)
+                fail(f"expected an existing folder, got {str(workspace)!r} - --workspace", EXIT_USAGE)
             self._framework.workspace = workspace.resolve()
         if model is not None:
             os.environ["BUB_MODEL"] = model  # where settings are read, also those of what tools start
-        try:
-            code = anyio.run(self._run, session_id)
-        except KeyboardInterrupt:
-            _fail("interrupted", EXIT_INTERRUPTED)
-        except BrokenPipeError:
-            raise  # who reads the answers has gone; nobody is left to be told
-        except (Exception, SystemExit) as error:  # a plugin does not end the program: it would without a word
-            told = one_line(str(error)) if isinstance(error, BubError) else self._failure(error)
-            _fail(f"the chat failed: {told}", EXIT_FAILED)
+        before = frozenset(threading.enumerate())
+        code = self._code(session_id)
+        give_output_up()
+        leave_without_threads(before, code)
         if code:
             raise typer.Exit(code)
+
+    def _code(self, session_id: str | None) -> int:
+        """Run the chat to its end; the exit code."""
+        try:
+            return anyio.run(until_signalled, partial(self._talk, session_id))
+        except KeyboardInterrupt:
+            say("interrupted")
+            return EXIT_INTERRUPTED
+        except (Exception, SystemExit) as error:  # a plugin does not end the program: it would without a word
+            told = one_line(str(error)) if isinstance(error, BubError) else self._failure(error)
+            say(f"the chat failed: {told}")
+            return EXIT_FAILED
 
     def _failure(self, error: BaseException) -> str:
         return failure_line(error, plugin_folders(self._framework.hook_report()))
 
-    async def _run(self, session_id: str | None) -> int:
+    async def _talk(self, session_id: str | None) -> int:
         options = await self._options(session_id)
         host = manager.ChannelManager(
             self._framework,
@@ -130,12 +135,7 @@ class ChatCommands:
         async with self._framework.running(), host:
             if (error := host.channels[terminal_turn.CHANNEL].error) is not None:
                 raise error
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_terminated, tasks.cancel_scope)
-                code = await chat.ended()
-                tasks.cancel_scope.cancel()
-                return code
-            return EXIT_TERMINATED
+            return await chat.ended()
 
     async def _options(self, session_id: str | None) -> "terminal_turn.ChatOptions":
         first = Envelope(session_id=session_id, channel=terminal_turn.CHANNEL, chat_id=terminal_turn.CHAT)
@@ -173,10 +173,18 @@ class ChatCommands:
 
 def _chat(host: "manager.ChannelManager", options: "terminal_turn.ChatOptions") -> Chat:
     """The chat for what standard input and output are."""
-    source = sys.stdin or StringIO()
+    source = _input()
     if source.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
         return terminal_channel.TerminalChannel(host, options)
     return terminal_pipe.PipeChannel(host, options, source=source, out=sys.stdout, err=sys.stderr or StringIO())
+
+
+def _input() -> TextIO:
+    """Standard input; bytes in it that are no text do not end the chat."""
+    source: TextIO | None = sys.stdin
+    if isinstance(source, TextIOWrapper):
+        source.reconfigure(errors="surrogateescape")
+    return sys.stdin or StringIO()
 
 
 def _history() -> Path | None:
@@ -184,18 +192,3 @@ def _history() -> Path | None:
         return data_folder() / HISTORY
     except ConfigError:
         return None
-
-
-async def _terminated(scope: "anyio.CancelScope") -> None:
-    """End in order what would end at once: the terminal is to be as it was."""
-    if sys.platform != "win32":
-        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP) as signals:
-            async for _ in signals:
-                scope.cancel()
-                return
-
-
-def _fail(text: str, code: int) -> NoReturn:
-    if sys.stderr is not None:
-        sys.stderr.write(f"bub: {text}\n")
-    raise typer.Exit(code)

@@ -3,33 +3,37 @@
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, NoReturn
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from bub.builtin.hook_listing import hook_page, hook_table
+from bub.builtin.printing import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    fail,
+    print_json,
+    print_text,
+    say,
+    write_error,
+)
+from bub.builtin.program_end import until_signalled
 from bub.envelope import Envelope
 from bub.framework.failure_line import failure_line, one_line, plugin_folders, says_all, visible
 from bub.framework.framework import BubFramework
 from bub.hooks.dispatch import specs_of, table_of
 from bub.hooks.specs import BubHookSpecs
 from bub.lazy import LazyModule
-from bub.messages import to_builtins
 from bub.nearness import did_you_mean
 from bub.turn import TurnResult
 
 if TYPE_CHECKING:
-    import json
-
     import anyio
-else:  # `bub --help` needs none of them
+else:  # `bub --help` does not need it
     anyio = LazyModule("anyio")
-    json = LazyModule("json")
 
-EXIT_FAILED: Final = 1
-EXIT_USAGE: Final = 2
 EXIT_NO_ANSWER: Final = 3
-EXIT_INTERRUPTED: Final = 130
 
 HOW_TO_SET_A_MODEL: Final = (
     "Set one with BUB_MODEL=provider:model, install 'bub[local]' for one on this machine, or install a plugin that "
@@ -75,19 +79,21 @@ class Commands:
         )
         turn = _Turn(self._framework, envelope)
         try:
-            anyio.run(turn.run)
+            code = anyio.run(until_signalled, turn.run)
         except KeyboardInterrupt:
-            _fail("interrupted", EXIT_INTERRUPTED)
+            fail("interrupted", EXIT_INTERRUPTED)
         except (Exception, SystemExit) as error:  # a plugin does not end the program: it would without a word
             _print_result(turn.result, as_json=as_json)  # there is one when only the cleaning up failed
             if debug:
-                _say(visible("".join(traceback.format_exception(error))))
+                write_error(visible("".join(traceback.format_exception(error))))
             if says_all(error):
-                _fail(one_line(str(error)), EXIT_FAILED)
+                fail(one_line(str(error)), EXIT_FAILED)
             line = failure_line(error, plugin_folders(self._framework.hook_report()))
             hint = "" if debug else ". --debug shows the traceback."
-            _fail(f"the turn failed: {line}{hint}", EXIT_FAILED)
+            fail(f"the turn failed: {line}{hint}", EXIT_FAILED)
         _print_result(turn.result, as_json=as_json)
+        if code:
+            raise typer.Exit(code)
         self._exit(turn.result, strict=strict)
 
     def hooks(
@@ -100,15 +106,15 @@ class Commands:
         """List the hooks and their implementations in call order."""
         known = specs_of(BubHookSpecs)
         if name is not None and name not in known:
-            _fail(f"expected the name of a hook, got {name!r}{did_you_mean(name, known)}", EXIT_USAGE)
+            fail(f"expected the name of a hook, got {name!r}{did_you_mean(name, known)}", EXIT_USAGE)
         reports = [report for report in self._framework.hook_report() if name is None or report.name == name]
         statuses = list(self._framework.plugin_status.values())
         if as_json:
-            _print_json({"hooks": reports, "plugins": statuses}, indent=2)
+            print_json({"hooks": reports, "plugins": statuses})
         elif name is None:
-            _print(hook_table(reports, statuses))
+            print_text(hook_table(reports, statuses))
         else:
-            _print(hook_page(reports[0]))
+            print_text(hook_page(reports[0]))
 
     def _exit(self, result: TurnResult | None, *, strict: bool) -> None:
         """Say on standard error what went wrong, and end with the code for it."""
@@ -116,11 +122,11 @@ class Commands:
             return
         errors = [one_line(outbound.content) for outbound in result.outbounds if outbound.kind == "error"]
         if errors:
-            _fail("\nbub: ".join(errors), EXIT_FAILED)
+            fail("\nbub: ".join(errors), EXIT_FAILED)
         if not result.answered:
             asked = self._model_plugins()
             what = f"no model answered (asked: {', '.join(asked)})" if asked else "no model is configured"
-            _say(f"bub: {what}. {HOW_TO_SET_A_MODEL}\n")
+            say(f"{what}. {HOW_TO_SET_A_MODEL}")
             if strict:
                 raise typer.Exit(EXIT_NO_ANSWER)
 
@@ -143,14 +149,15 @@ class _Turn:
         self._message = message
         self.result: TurnResult | None = None
 
-    async def run(self) -> None:
+    async def run(self) -> int:
         async with self._framework.running():
             self.result = await self._framework.process_inbound(self._message)
+        return 0
 
 
 def _folder(path: Path) -> Path:
     if not path.is_dir():
-        _fail(f"expected an existing folder, got {str(path)!r} - --workspace", EXIT_USAGE)
+        fail(f"expected an existing folder, got {str(path)!r} - --workspace", EXIT_USAGE)
     return path.resolve()
 
 
@@ -158,35 +165,8 @@ def _print_result(result: TurnResult | None, *, as_json: bool) -> None:
     if result is None:
         return
     if as_json:
-        _print_json(result)
+        print_json(result, indent=None)
     else:
         for outbound in result.outbounds:
             if outbound.kind != "error":
-                _print(outbound.content)
-
-
-def _print_json(value: object, indent: int | None = None) -> None:
-    """Print JSON; with escapes for all but ASCII where standard output does not have every character of it."""
-    plain = to_builtins(value, default=repr)
-    text = json.dumps(plain, ensure_ascii=False, indent=indent)
-    try:
-        text.encode(sys.stdout.encoding or "utf-8")
-    except UnicodeEncodeError:
-        text = json.dumps(plain, indent=indent)
-    _print(text)
-
-
-def _print(text: str) -> None:
-    """Print now, so that a reader who has gone away is noticed here."""
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
-
-
-def _fail(text: str, code: int) -> NoReturn:
-    _say(f"bub: {text}\n")
-    raise typer.Exit(code)
-
-
-def _say(text: str) -> None:
-    if sys.stderr is not None:
-        sys.stderr.write(text)
+                print_text(visible(outbound.content) if sys.stdout.isatty() else outbound.content)

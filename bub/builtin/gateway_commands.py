@@ -25,9 +25,19 @@ from bub.builtin.gateway_program import (
     provided_channels,
     this_process,
 )
-from bub.builtin.gateway_signals import EXIT_INTERRUPTED, HURRY, StopSignals, leave_without_threads
+from bub.builtin.gateway_signals import HURRY, StopSignals
 from bub.builtin.gateway_status import GatewayStatus, channel_statuses, read_status
-from bub.builtin.printing import EXIT_FAILED, EXIT_USAGE, fail, print_json, print_text, say, shown_name
+from bub.builtin.printing import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    fail,
+    print_json,
+    print_text,
+    say,
+    shown_name,
+)
+from bub.builtin.program_end import leave_without_threads
 from bub.builtin.service_unit import ServiceUnit
 from bub.builtin.settings import data_folder
 from bub.builtin.web_settings import is_wanted

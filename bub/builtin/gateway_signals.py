@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import os
 import signal
-import sys
 import threading
-import time
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Final, NoReturn, Self
 
-EXIT_INTERRUPTED: Final = 130
-EXIT_HUNG_UP: Final = 129
+from bub.builtin.printing import EXIT_HUNG_UP, EXIT_INTERRUPTED
+from bub.builtin.program_end import EXIT_SIGNALLED
 
 HURRY: Final = 1.0
 """Seconds that turns have to let go of what they use after the second signal."""
-
-THREAD_GRACE: Final = 2.0
-"""Seconds that threads have to end by themselves when everything else has ended."""
-
-_FORCED: Final = 128  # what shells add to the number of a signal
 
 
 def exit_codes() -> dict[int, int]:
@@ -96,13 +88,13 @@ class StopSignals:
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if self.code is None:
             self.code = self._codes[number]
-            self._leave_after(self._limit, _FORCED + number)
+            self._leave_after(self._limit, EXIT_SIGNALLED + number)
             self._call(self._asked)
         elif self._insisted or self._loop is None:
-            leave_now(_FORCED + number)
+            leave_now(EXIT_SIGNALLED + number)
         else:
             self._insisted = True
-            self._leave_after(HURRY, _FORCED + number)
+            self._leave_after(HURRY, EXIT_SIGNALLED + number)
             self._call(self._pressed)
 
     def _call(self, function: Callable[[], None] | None) -> None:
@@ -122,29 +114,5 @@ def leave_now(code: int) -> NoReturn:
         os.write(2, b"bub: gateway.ended_at_once: what was in progress is lost\n")
     except OSError:  # nobody listens
         pass
-    finally:
-        os._exit(code)
-
-
-def leave_without_threads(before: Set[threading.Thread], code: int) -> None:
-    """End the program if threads that began since then go on, such as one of a tool that nobody can interrupt.
-
-    Python itself would wait for them without an end. Returns when there are none.
-
-    Args:
-        before: The threads that may go on.
-        code: The exit code.
-    """
-    until = time.monotonic() + THREAD_GRACE
-    remaining = [one for one in threading.enumerate() if one not in before and not one.daemon]
-    for thread in remaining:
-        thread.join(max(0.0, until - time.monotonic()))
-    if not any(thread.is_alive() for thread in remaining):
-        return
-    try:
-        atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]  # there is no public name for it
-        for stream in (sys.stdout, sys.stderr):
-            if stream is not None:
-                stream.flush()
     finally:
         os._exit(code)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
@@ -10,6 +9,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from bub.application import ApplicationBus, WorkChanged
+from bub.builtin.replacement import Replacement
 from bub.channels.channel import Channel
 from bub.gateway.hosting import ChannelHost
 
@@ -145,12 +145,8 @@ def write_status(folder: Path, status: GatewayStatus) -> None:
     Raises:
         OSError: It cannot be written.
     """
-    path = folder / STATUS_FILE
-    new = path.with_suffix(".new")
-    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(file, "wb") as writer:
-        writer.write(msgspec.json.encode(status))
-    os.replace(new, path)
+    with Replacement(folder / STATUS_FILE, mode=0o600, durable=False) as new:
+        new.file.write(msgspec.json.encode(status))
 
 
 def read_status(folder: Path) -> GatewayStatus | None:

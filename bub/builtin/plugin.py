@@ -10,6 +10,7 @@ from bub.channels.channel import Channel, MessageHandler
 from bub.channels.steering import SteeringInbox
 from bub.envelope import Envelope
 from bub.environment import Environment
+from bub.framework import stopping
 from bub.framework.framework import BubFramework
 from bub.hooks.markers import hookimpl
 from bub.lazy import LazyModule
@@ -85,9 +86,12 @@ class BuiltinPlugin:
     def provide_channels(self, message_handler: MessageHandler) -> list[Channel]:
         """Telegram and the web; each is enabled where the environment has a setting for it."""
         return [
-            telegram_channel.TelegramChannel(message_handler),
-            web_channel.WebChannel(message_handler, events=self._framework.events),
+            telegram_channel.TelegramChannel(message_handler, stop=self._stop_turns),
+            web_channel.WebChannel(message_handler, events=self._framework.events, stop=self._stop_turns),
         ]
+
+    async def _stop_turns(self, message: Envelope) -> bool:
+        return await stopping.stop_turns(self._framework, message)
 
     @hookimpl(trylast=True).provide_steering_inbox
     def provide_steering_inbox(self) -> SteeringInbox:

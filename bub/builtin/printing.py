@@ -50,8 +50,13 @@ def fail(text: str, code: int) -> NoReturn:
 
 def say(text: str) -> None:
     """Say something on standard error, where there is one."""
+    write_error(f"bub: {text}\n")
+
+
+def write_error(text: str) -> None:
+    """Write to standard error, where there is one."""
     if sys.stderr is not None:
-        sys.stderr.write(f"bub: {text}\n")
+        sys.stderr.write(text)
         sys.stderr.flush()
 
 
@@ -61,14 +66,14 @@ def print_text(text: str) -> None:
     sys.stdout.flush()
 
 
-def print_json(value: object) -> None:
+def print_json(value: object, *, indent: int | None = 2) -> None:
     """Print JSON; with escapes for all but ASCII where standard output does not have every character of it."""
     plain = to_builtins(value, default=repr)
-    text = json.dumps(plain, ensure_ascii=False, indent=2)
+    text = json.dumps(plain, ensure_ascii=False, indent=indent)
     try:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
-        text = json.dumps(plain, indent=2)
+        text = json.dumps(plain, indent=indent)
     print_text(text)
 
 

@@ -12,6 +12,7 @@ from math import ceil
 from pathlib import Path
 from typing import Final
 
+from bub.builtin.replacement import Replacement
 from bub.errors import ConfigError
 
 UNIT: Final = "bub-gateway.service"
@@ -127,14 +128,10 @@ class ServiceUnit:
 
     def _write(self, path: Path, text: str, mode: int) -> None:
         """Replace a file at once; nobody else can read it while it is written."""
-        new = path.with_name(f"{path.name}.new")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            new.unlink(missing_ok=True)
-            file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-            with os.fdopen(file, "w", encoding="utf-8", errors="surrogateescape") as writer:
-                writer.write(text)
-            os.replace(new, path)
+            with Replacement(path, mode=mode) as new:
+                new.file.write(text.encode(errors="surrogateescape"))
         except OSError as error:
             raise ConfigError(f"cannot write {path}: {error.strerror}") from error
         self._say(f"wrote {path}")

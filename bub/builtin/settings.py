@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
+from bub.builtin.variables import Variables
 from bub.errors import ConfigError
 from bub.lazy import LazyModule
 from bub.nearness import did_you_mean
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 else:  # of an extra, and asked only when a folder is needed
     platformdirs = LazyModule("platformdirs")
 
-_N = TypeVar("_N", int, float)
+_PREFIX: Final = "BUB_"
+_STORE: Final = "TAPE_STORE"
 
 StoreKind: TypeAlias = Literal["sqlite", "jsonl", "memory"]
 """A kind of tape store that bub brings along."""
@@ -55,15 +56,14 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             ConfigError: A number cannot be read.
         """
-        found = os.environ if variables is None else variables
-        fallbacks = (part.strip() for part in found.get("BUB_FALLBACK_MODELS", "").split(","))
+        found = Variables(variables, _PREFIX)
         return cls(
-            model=_text(found, "BUB_MODEL"),
-            fallbacks=tuple(part for part in fallbacks if part),
-            api_key=_text(found, "BUB_API_KEY"),
-            api_base=_text(found, "BUB_API_BASE"),
-            max_tokens=_number(found, "BUB_MAX_TOKENS", int),
-            timeout=_number(found, "BUB_MODEL_TIMEOUT", float),
+            model=found.text("MODEL"),
+            fallbacks=found.parts("FALLBACK_MODELS"),
+            api_key=found.text("API_KEY"),
+            api_base=found.text("API_BASE"),
+            max_tokens=found.count("MAX_TOKENS", None),
+            timeout=found.number("MODEL_TIMEOUT", None),
         )
 
 
@@ -89,28 +89,26 @@ class TapeSettings(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             ConfigError: No such kind of store is known, or no data folder.
         """
-        found = os.environ if variables is None else variables
-        text = _text(found, "BUB_TAPE_STORE") or "sqlite"
+        found = Variables(variables, _PREFIX)
+        text = found.text(_STORE) or "sqlite"
         name, _, path = text.partition(":")
-        kind = _store_kind(name, text)
+        kind = _store_kind(found, name, text)
         if kind == "memory":
             if path:
-                raise ConfigError(f"expected memory without a path, got {text!r} - BUB_TAPE_STORE")
+                raise found.wrong(_STORE, "memory without a path", text)
             return cls(kind=kind, path=None)
         if path.strip():
             return cls(kind=kind, path=Path(path.strip()).expanduser().absolute())
-        return cls(kind=kind, path=data_folder(found) / _DEFAULT_NAMES[kind])
+        return cls(kind=kind, path=data_folder(variables) / _DEFAULT_NAMES[kind])
 
 
-def _store_kind(name: str, text: str) -> StoreKind:
+def _store_kind(found: Variables, name: str, text: str) -> StoreKind:
     known: tuple[StoreKind, ...] = get_args(StoreKind)
     for kind in known:
         if kind == name:
             return kind
-    hint = did_you_mean(name, known)
-    raise ConfigError(
-        f"expected sqlite, jsonl or memory, or sqlite:FILE or jsonl:FOLDER, got {text!r}{hint} - BUB_TAPE_STORE"
-    )
+    wanted = "sqlite, jsonl or memory, or sqlite:FILE or jsonl:FOLDER"
+    raise found.wrong(_STORE, wanted, text, did_you_mean(name, known))
 
 
 def data_folder(variables: Mapping[str, str] | None = None) -> Path:
@@ -122,28 +120,9 @@ def data_folder(variables: Mapping[str, str] | None = None) -> Path:
     Raises:
         ConfigError: Neither is known.
     """
-    found = os.environ if variables is None else variables
-    if chosen := _text(found, "BUB_HOME"):
+    if chosen := Variables(variables, _PREFIX).text("HOME"):
         return Path(chosen).expanduser().absolute()
     try:
         return Path(platformdirs.user_data_dir("bub", appauthor=False))
     except ImportError as error:
         raise ConfigError("cannot tell where data is kept: platformdirs is not installed. Set BUB_HOME.") from error
-
-
-def _text(found: Mapping[str, str], name: str) -> str | None:
-    return found.get(name, "").strip() or None
-
-
-def _number(found: Mapping[str, str], name: str, kind: type[_N]) -> _N | None:
-    text = _text(found, name)
-    if text is None:
-        return None
-    try:
-        number = kind(text)
-    except ValueError:
-        number = kind(0)
-    if not 0 < number < float("inf"):
-        wanted = "a positive whole number" if kind is int else "a positive number"
-        raise ConfigError(f"expected {wanted}, got {text!r} - {name}")
-    return number

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
-import shutil
 import signal
 import stat
 import sys
@@ -16,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 
 from bub.builtin.printing import shown_name
+from bub.builtin.replacement import Replacement
 from bub.errors import ConfigError
 
 Write: TypeAlias = Callable[[str], None]
@@ -90,40 +89,23 @@ class _Target:
             old = os.stat(path)
         except FileNotFoundError:  # perhaps a link to a file that is not there yet
             old = None
-        self._path: Final = os.path.realpath(path)
-        self._new: str | None = None
+        self._new: Replacement | None = None
         if old is not None and not stat.S_ISREG(old.st_mode):
-            self.file = os.fdopen(os.open(path, _FLAGS), "wb")
+            self.file: BinaryIO = os.fdopen(os.open(path, _FLAGS), "wb")
             return
         if old is not None and not os.access(path, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-        self._new = os.path.join(os.path.dirname(self._path), f".bub-{secrets.token_hex(8)}.tmp")
-        mode = 0o666 if old is None else 0o600
-        self.file = os.fdopen(os.open(self._new, _FLAGS | os.O_CREAT | os.O_EXCL, mode), "wb")
+        self._new = Replacement(path, keep=True)
+        self.file = self._new.file
 
     def finish(self) -> None:
-        self.file.flush()
         if self._new is None:
-            return
-        with suppress(FileNotFoundError):
-            shutil.copymode(self._path, self._new)
-            _copy_owner(self._path, self._new)
-        os.fsync(self.file.fileno())
-        self.file.close()
-        os.replace(self._new, self._path)
-        self._new = None
+            self.file.flush()
+        else:
+            self._new.finish()
 
     def close(self) -> None:
+        if self._new is not None:
+            self._new.close()
         with suppress(OSError):  # what was not written yet cannot be
             self.file.close()
-        if self._new is not None:
-            with suppress(OSError):
-                os.unlink(self._new)
-
-
-def _copy_owner(old: str, new: str) -> None:
-    if sys.platform != "win32":
-        found, made = os.stat(old), os.stat(new)
-        if (found.st_uid, found.st_gid) != (made.st_uid, made.st_gid):
-            with suppress(PermissionError):
-                os.chown(new, found.st_uid, found.st_gid)

@@ -76,7 +76,7 @@ def made_client(settings: TelegramSettings) -> Client:
             media_write_timeout=120.0,
             proxy=settings.proxy,
         )
-        polling = telegram_http.BotRequest(
+        polling = telegram_http.UpdatesRequest(
             connection_pool_size=1, read_timeout=10.0, connect_timeout=10.0, proxy=settings.proxy
         )
         base = settings.base_url or _TELEGRAM

@@ -7,9 +7,11 @@ import logging
 import os
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
+import anyio
 from anyio.abc import TaskGroup
 from typing_extensions import override
 
@@ -24,7 +26,7 @@ from bub.builtin.telegram_settings import TOKEN_VARIABLE, TelegramSettings
 from bub.builtin.telegram_stream import ChatTurn, Reply, Work, current_turn, message_pieces, shown
 from bub.builtin.telegram_text import CAPTION_LIMIT, Marked, utf16_length
 from bub.channels.admission import AdmitDecision, TurnSnapshot
-from bub.channels.channel import ChannelDefaults, MessageHandler
+from bub.channels.channel import ChannelDefaults, MessageHandler, StopTurns
 from bub.envelope import Envelope, MediaItem
 from bub.errors import ChannelError
 from bub.lazy import LazyModule
@@ -41,6 +43,13 @@ else:  # of an extra
 
 logger: Final = logging.getLogger("bub.telegram")
 
+STOP: Final = "/stop"
+"""What stops the answer in progress."""
+
+STOPPED: Final = "Stopped."
+STOPPING: Final = "Stopping; what is in progress takes a while to end."
+NOTHING_TO_STOP: Final = "Nothing is in progress."
+
 _STOP_GRACE: Final = 3.0
 _REMEMBERED: Final = 1_000
 
@@ -54,6 +63,8 @@ class TelegramChannel(ChannelDefaults):
     Args:
         handle: Takes the messages.
         settings: Whom to listen to, and how to reach Telegram; None reads the environment when the channel starts.
+        stop: Stops the turns of a session, `bub.framework.stopping.stop_turns` with a framework. Without it `/stop` is
+            a message as any other.
 
     Attributes:
         name: What envelopes call the channel.
@@ -64,10 +75,13 @@ class TelegramChannel(ChannelDefaults):
     name: str = CHANNEL
     needs_debounce: bool = True
 
-    def __init__(self, handle: MessageHandler, settings: TelegramSettings | None = None) -> None:
+    def __init__(
+        self, handle: MessageHandler, settings: TelegramSettings | None = None, *, stop: StopTurns | None = None
+    ) -> None:
         self.enabled: bool = bool(os.environ.get(TOKEN_VARIABLE, "").strip() if settings is None else settings.token)
         self._handle: Final = handle
         self._given: Final = settings
+        self._stop: Final = stop
         self._running: _Running | None = None
 
     @override
@@ -90,7 +104,7 @@ class TelegramChannel(ChannelDefaults):
             markdown_it.MarkdownIt  # noqa: B018  # to be found missing now, and not with the first answer
         except ImportError as error:
             raise ChannelError(MISSING) from error
-        running = _Running(made_client(settings), settings, self._handle, tasks)
+        running = _Running(made_client(settings), settings, self._handle, self._stop, tasks)
         await running.start()
         self._running = running
 
@@ -130,11 +144,19 @@ class TelegramChannel(ChannelDefaults):
 class _Running:
     """The channel between its start and its stop."""
 
-    def __init__(self, client: Client, settings: TelegramSettings, handle: MessageHandler, tasks: TaskGroup) -> None:
+    def __init__(
+        self,
+        client: Client,
+        settings: TelegramSettings,
+        handle: MessageHandler,
+        stop: StopTurns | None,
+        tasks: TaskGroup,
+    ) -> None:
         self._client: Final = client
         self._bot: Final = client.bot
         self._settings: Final = settings
         self._handle: Final = handle
+        self._stop_turns: Final = stop
         self._tasks: TaskGroup | None = tasks
         self._calls: Final = Calls(settings)
         self._polling: Final = Polling(client.bot, self._connect, self._take, settings)
@@ -211,6 +233,9 @@ class _Running:
         message = to_message(messages, self._access, edited=edited, max_bytes=limit)
         if not message.content and not message.media:
             return  # what Telegram itself reports, such as a new member
+        if message.content.strip() == STOP and message.is_active and self._stop_turns is not None:
+            self._spawn(partial(self._stop_and_tell, self._stop_turns, message))
+            return
         answers = None if messages[0].chat.type == "private" else messages[0].message_id
         message.lifespan = ChatTurn(
             self._chat(address_of(messages[0])),
@@ -219,6 +244,17 @@ class _Running:
             typing_interval=self._settings.typing_interval,
         )
         await self._handle(message)
+
+    async def _stop_and_tell(self, stop: StopTurns, message: Envelope) -> None:
+        """Stop what is in progress in a chat; a turn that needs longer to end is not waited for."""
+        try:
+            is_stopped = False
+            with anyio.move_on_after(_STOP_GRACE) as waiting:
+                is_stopped = await stop(message)
+            told = STOPPED if is_stopped else STOPPING if waiting.cancelled_caught else NOTHING_TO_STOP
+            await self.send(Envelope(content=told, channel=CHANNEL, chat_id=message.chat_id))
+        except Exception:
+            logger.exception("telegram.not_stopped: chat %s", message.chat_id)
 
     def _is_news(self, messages: Sequence[telegram.Message]) -> bool:
         """Whether something is there to be read: Telegram also reports edits that nobody sees."""

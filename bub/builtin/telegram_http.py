@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
+from telegram import Update
 from telegram.error import TelegramError
 from telegram.request import HTTPXRequest
 from typing_extensions import override
+
+from bub.framework.failure_line import failure_line
+
+logger: Final = logging.getLogger("bub.telegram")
 
 _DEFAULT_WAIT: Final = 5.0
 
@@ -40,6 +46,37 @@ class BotRequest(HTTPXRequest):
         if status == HTTPStatus.TOO_MANY_REQUESTS:
             raise FloodError(_wanted_wait(body))
         return status, body
+
+
+class UpdatesRequest(BotRequest):
+    """Requests for updates. One that the library cannot read becomes one without a content, which can be confirmed."""
+
+    @staticmethod
+    @override
+    def parse_json_payload(payload: bytes) -> dict[str, Any]:  # Any: JSON
+        """The answer to a request, with updates that can be read."""
+        answer = BotRequest.parse_json_payload(payload)
+        if isinstance(answer.get("result"), list):
+            answer["result"] = [*map(_readable, answer["result"])]
+        return answer
+
+
+def _readable(update: Any) -> Any:  # Any: JSON
+    """An update, without what it holds when that is not as the library expects it."""
+    try:
+        Update.de_json(update, None)
+    except Exception as error:
+        try:
+            number = msgspec.convert(update, _Numbered).update_id
+        except msgspec.ValidationError:
+            return update  # nothing can confirm it
+        logger.error("telegram.unreadable_update %s: %s", number, failure_line(error))
+        return {"update_id": number}
+    return update
+
+
+class _Numbered(msgspec.Struct):
+    update_id: int
 
 
 class _Parameters(msgspec.Struct):

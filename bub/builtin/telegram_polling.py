@@ -98,7 +98,7 @@ class Polling:
             self._connected = True
         updates = await self._fetch(self._settings.poll_seconds)
         for _ in range(_ALBUM_ROUNDS):  # the parts of an album come one by one
-            if not any(update.message and update.message.media_group_id for update in updates):
+            if not any(map(_album, updates)):
                 break
             await self._pause(self._settings.album_wait)
             known = len(updates)
@@ -121,10 +121,7 @@ class Polling:
     async def _hand_on(self, updates: Sequence[telegram.Update]) -> None:
         groups: dict[object, list[telegram.Update]] = {}
         for update in updates:
-            message = update.effective_message
-            album = None if message is None or update.edited_message else message.media_group_id
-            key = update.update_id if album is None or message is None else (message.chat.id, album)
-            groups.setdefault(key, []).append(update)
+            groups.setdefault(_album(update) or update.update_id, []).append(update)
         for group in groups.values():
             messages = [update.effective_message for update in group if update.effective_message is not None]
             try:
@@ -134,11 +131,18 @@ class Polling:
                 logger.exception("telegram.not_taken: update %s", group[0].update_id)
             self._offset = max(group[0].update_id + 1, self._offset or 0)
         if updates:
-            self._offset = updates[-1].update_id + 1
+            self._offset = max(update.update_id for update in updates) + 1
 
     async def _pause(self, seconds: float) -> None:
         with anyio.move_on_after(seconds):
             await self._stopping.wait()
+
+
+def _album(update: telegram.Update) -> str:
+    """What the parts of an album have in common; empty for other updates."""
+    message = update.message
+    album: object = None if message is None else message.media_group_id  # as it came, whatever it is
+    return f"{message.chat.id} {album}" if message is not None and album else ""
 
 
 def _wanted_wait(error: Exception) -> float:

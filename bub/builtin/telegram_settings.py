@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
 from typing_extensions import override
 
+from bub.builtin.variables import Variables
 from bub.errors import ConfigError
 
 GroupRule: TypeAlias = Literal["addressed", "all", "none"]
@@ -67,17 +67,16 @@ class TelegramSettings(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             ConfigError: A value cannot be read.
         """
-        found = os.environ if variables is None else variables
-        megabytes = _number(found, "MAX_FILE_MB", 20.0)
+        found = Variables(variables, _PREFIX)
         return cls(
-            token=_text(found, "TOKEN"),
+            token=found.text("TOKEN"),
             allow_users=_names(found, "ALLOW_USERS"),
             allow_chats=_names(found, "ALLOW_CHATS"),
-            groups=_group_rule(found),
+            groups=found.choice("GROUPS", _GROUP_RULES, "addressed"),
             proxy=_address(found, "PROXY", ("http", "https", "socks5", "socks5h")),
             base_url=_address(found, "BASE_URL", ("http", "https")),
-            edit_interval=_number(found, "EDIT_INTERVAL", 1.0),
-            max_file_bytes=int(megabytes * _MEBIBYTE),
+            edit_interval=found.number("EDIT_INTERVAL", 1.0),
+            max_file_bytes=int(found.number("MAX_FILE_MB", 20.0) * _MEBIBYTE),
         )
 
     def check(self) -> str:
@@ -112,47 +111,21 @@ def normal_name(name: str) -> str:
     return name.strip().removeprefix("@").casefold()
 
 
-def _text(found: Mapping[str, str], name: str) -> str | None:
-    return found.get(_PREFIX + name, "").strip() or None
-
-
-def _names(found: Mapping[str, str], name: str) -> frozenset[str]:
-    parts = (normal_name(part) for part in found.get(_PREFIX + name, "").split(","))
-    names = frozenset(part for part in parts if part)
+def _names(found: Variables, name: str) -> frozenset[str]:
+    names = frozenset(normal_name(part) for part in found.parts(name)) - {""}
     for part in names:
         if part != EVERYBODY and not part.removeprefix("-").replace("_", "a").isalnum():
-            raise ConfigError(f"expected ids and user names, separated by commas, got {part!r} - {_PREFIX}{name}")
+            raise found.wrong(name, "ids and user names, separated by commas", part)
     return names
 
 
-def _group_rule(found: Mapping[str, str]) -> GroupRule:
-    text = (_text(found, "GROUPS") or "addressed").casefold()
-    for rule in _GROUP_RULES:
-        if text == rule:
-            return rule
-    raise ConfigError(f"expected one of {', '.join(_GROUP_RULES)}, got {text!r} - {_PREFIX}GROUPS")
-
-
-def _address(found: Mapping[str, str], name: str, schemes: tuple[str, ...]) -> str | None:
-    text = _text(found, name)
+def _address(found: Variables, name: str, schemes: tuple[str, ...]) -> str | None:
+    text = found.text(name)
     if text is None:
         return None
     scheme, separator, host = text.partition("://")
     if scheme not in schemes or not separator or not host:
         wanted = " or ".join(f"{one}://" for one in schemes)
-        shown = repr(text) if "@" not in text else "another one"  # not with its password
-        raise ConfigError(f"expected an address that begins with {wanted}, got {shown} - {_PREFIX}{name}")
+        shown = text if "@" not in text else None  # not with its password
+        raise found.wrong(name, f"an address that begins with {wanted}", shown)
     return text.rstrip("/")
-
-
-def _number(found: Mapping[str, str], name: str, default: float) -> float:
-    text = _text(found, name)
-    if text is None:
-        return default
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise ConfigError(f"expected a positive number, got {text!r} - {_PREFIX}{name}")
-    return number

@@ -10,6 +10,7 @@ import anyio
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+from bub.builtin.printing import EXIT_INTERRUPTED
 from bub.builtin.terminal_answer import Piece
 from bub.builtin.terminal_completion import LEAVE, PREFIX, CommandCompleter
 from bub.builtin.terminal_input import TerminalPrompt
@@ -20,8 +21,6 @@ from bub.builtin.terminal_view import Said, TerminalView
 from bub.errors import ChannelError
 from bub.gateway.receipts import Receipt
 
-EXIT_INTERRUPTED: Final = 130
-
 KEYS: Final = "Enter sends, Alt-Enter begins a new line, Tab completes ,commands, Ctrl-C stops, Ctrl-D leaves."
 
 MOST_UNSENT: Final = 1_000
@@ -29,6 +28,10 @@ MOST_UNSENT: Final = 1_000
 
 FRAME: Final = 0.05
 """Seconds between two looks at what has come in; nothing is drawn more often."""
+
+AGAIN: Final = "Ctrl-C again leaves"
+AGAIN_SECONDS: Final = 5.0
+"""How long after a Ctrl-C another one leaves, when nothing else is done in between."""
 
 _STOP_GRACE: Final = 2.0
 
@@ -63,7 +66,8 @@ class TerminalChannel(ChatChannel):
         self._outbox: MemoryObjectSendStream[Said] | None = None
         self._tasks: TaskGroup | None = None
         self._ended: Final = anyio.Event()
-        self._armed: bool = False
+        self._armed: str = ""  # what tells that Ctrl-C leaves: it does for as long as that is shown
+        self._disarming: asyncio.TimerHandle | None = None
         self._code: int = 0
         self._error: Exception | None = None
 
@@ -101,6 +105,8 @@ class TerminalChannel(ChatChannel):
 
     async def stop(self) -> None:
         """Leave the terminal as it was."""
+        if self._disarming is not None:
+            self._disarming.cancel()
         self._prompt.leave()
         with anyio.move_on_after(_STOP_GRACE):
             await self._ended.wait()
@@ -130,7 +136,6 @@ class TerminalChannel(ChatChannel):
     # ------------------------------------------------------------------------------------------------ sending
 
     def _send(self, text: str, queued: bool) -> None:
-        self._armed = False
         self._view.hint = ""
         if text == PREFIX + LEAVE:
             self._leave()
@@ -174,17 +179,30 @@ class TerminalChannel(ChatChannel):
     # --------------------------------------------------------------------------------------------------- keys
 
     def _interrupt(self) -> None:
-        if self._armed:
+        if self._is_armed:
             self._leave(EXIT_INTERRUPTED)
-            return
-        if self._view.is_busy and self._tasks is not None:
-            self._view.hint = "stopping · Ctrl-C again leaves"
+        elif self._view.is_busy and self._tasks is not None:
             self._tasks.start_soon(self._quit)
+            self._arm(f"stopping · {AGAIN}")
         else:
             self._prompt.clear()
-            self._view.hint = "Ctrl-C again leaves"
-        self._armed = True
+            self._arm(AGAIN)
+
+    @property
+    def _is_armed(self) -> bool:
+        return bool(self._armed) and self._view.hint == self._armed
+
+    def _arm(self, hint: str) -> None:
+        self._view.hint = self._armed = hint
+        if self._disarming is not None:
+            self._disarming.cancel()
+        self._disarming = asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._disarm)
         self._view.refresh()
+
+    def _disarm(self) -> None:
+        if self._is_armed:
+            self._view.hint = ""
+            self._view.refresh()
 
     async def _quit(self) -> None:
         await self._desk.quit(self._view.session)
@@ -204,5 +222,4 @@ class TerminalChannel(ChatChannel):
         return self._view.toolbar(width)
 
     def _edited(self) -> None:
-        self._armed = False
         self._view.hint = ""

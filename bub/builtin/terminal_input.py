@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -172,14 +173,15 @@ class TerminalPrompt:
         return self._app.output.get_size().columns
 
     def show(self, text: str) -> None:
-        """Show lines above the prompt; they stay."""
+        """Show lines above the prompt; they stay. A terminal that is gone shows nothing: `run` returns soon."""
         output = self._app.output
-        if self._app.is_running and not self._app.is_done:
-            output.write_raw(_BEGIN_UPDATE)
-            self._in_update = True
-            self._app.renderer.erase()
-        output.write_raw(text.replace("\n", "\r\n") + "\r\n")
-        output.flush()
+        with suppress(OSError):
+            if self._app.is_running and not self._app.is_done:
+                output.write_raw(_BEGIN_UPDATE)
+                self._in_update = True
+                self._app.renderer.erase()
+            output.write_raw(text.replace("\n", "\r\n") + "\r\n")
+            output.flush()
         self._app.invalidate()
 
     def redraw(self) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, TextIO
 
 import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
+from bub.builtin.printing import EXIT_FAILED, EXIT_READER_GONE
 from bub.builtin.terminal_answer import Answer, Piece
 from bub.builtin.terminal_completion import LEAVE, PREFIX
 from bub.builtin.terminal_input import readable
@@ -18,8 +20,6 @@ from bub.builtin.terminal_text import NeutralText, neutral
 from bub.builtin.terminal_turn import ChatChannel, ChatOptions, Desk, Turn, chat_message, failure
 from bub.builtin.terminal_view import Said
 from bub.streaming import StreamEvent, TextDelta
-
-EXIT_FAILED: Final = 1
 
 
 class PlainView:
@@ -73,10 +73,11 @@ class PlainView:
             self._end_line()
             self._write(neutral(piece.text))
             self._end_line()
-        elif piece.kind in ("tool", "error", "note"):
+        elif piece.kind in ("tool", "error", "note") and not self._is_gone:
             self._end_line()
-            self._err.write(f"bub: {neutral(piece.text + piece.detail)}\n")
-            self._err.flush()
+            with suppress(OSError):  # nobody is left to be told
+                self._err.write(f"bub: {neutral(piece.text + piece.detail)}\n")
+                self._err.flush()
 
     def _tell(self, answer: Answer) -> None:
         for piece in answer.advance():
@@ -120,12 +121,14 @@ class PipeChannel(ChatChannel):
         super().__init__(self._view)
 
     async def ended(self) -> int:
-        """The exit code, when the last line is answered.
+        """The exit code, when the last line is answered, or nobody reads the answers any more.
 
         Raises:
             OSError: The output takes nothing any more, or the input cannot be read.
         """
         await self._ended.wait()
+        if isinstance(self._error, BrokenPipeError):
+            return EXIT_READER_GONE
         if self._error is not None:
             raise self._error
         return EXIT_FAILED if self._view.failed else 0

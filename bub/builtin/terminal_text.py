@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 import msgspec
 from rich.cells import cell_len
 
-_BIDI: Final = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
-_C0_AND_C1: Final = (*range(32), *range(127, 160))
-_SHOWN: Final = {
-    **{code: f"\\x{code:02x}" for code in _C0_AND_C1 if chr(code) not in "\t\n"},
-    **{code: f"\\u{code:04x}" for code in (*_BIDI, *range(0xD800, 0xE000))},
-}
+from bub.framework.failure_line import visible
 
 
 def neutral(text: str) -> str:
-    r"""A text of which a terminal obeys nothing but lines and tabs: the rest is shown as escapes.
-
-    So are marks that reorder what is read, and halves of surrogate pairs, which no encoding has.
+    r"""A text of which a terminal obeys nothing but lines and tabs: the rest is shown as escapes, as `visible` does.
 
     Example:
         >>> neutral("\x1b[31mred\r\n")
         '\\x1b[31mred\n'
     """
-    return text.replace("\r\n", "\n").translate(_SHOWN)
+    return visible(text.replace("\r\n", "\n"))
 
 
 class NeutralText:

@@ -115,11 +115,12 @@ class Turn:
         answer, self._answer = self._answer, None
         if answer is None:
             return
-        if error is not None and not isinstance(error, Exception):
+        if isinstance(error, Exception | SystemExit):  # `sys.exit()` of a plugin ends its turn only
+            if not answer.failed:
+                self._view.add(answer, Piece("error", failure(error), failed=True))
+        elif error is not None:
             answer.stop()
             self._view.add(answer, Piece("note", "stopped"))
-        elif error is not None and not answer.failed:
-            self._view.add(answer, Piece("error", failure(error), failed=True))
         self._view.end(answer)
 
 

@@ -77,7 +77,7 @@ class TerminalView:
     Attributes:
         thinking: Whether thoughts are shown.
         waiting: Messages that no turn has taken.
-        hint: What the person should know now; empty for nothing.
+        hint: What the person should know now; empty for nothing. The next turn takes it away.
         session: The session.
     """
 
@@ -110,6 +110,7 @@ class TerminalView:
         """Show a turn from now on; one that begins while another is shown comes after it."""
         answer = Answer(self._clock)
         self._turns.append(answer)
+        self.hint = ""
         if said is not None:
             self.forget(said)
             if not said.shown:

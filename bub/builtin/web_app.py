@@ -16,7 +16,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 from typing_extensions import override
 
 from bub.builtin.web_errors import RequestError
@@ -35,9 +35,9 @@ _RETRY: Final = b"retry: 1000\n\n"
 def made_app(exchange: Exchange) -> Starlette:
     """The application over an exchange."""
     api = _Api(exchange)
-    session = "/sessions/{session_id:path}"
+    session = "/sessions/{session_id}"
     settings = exchange.settings
-    middleware = [Middleware(Guard, settings)]
+    middleware = [Middleware(Encoded), Middleware(Guard, settings)]
     if settings.origins:
         cors = Middleware(
             CORSMiddleware,
@@ -51,14 +51,32 @@ def made_app(exchange: Exchange) -> Starlette:
         routes=[
             *page_routes(),
             Route("/health", api.health),
-            Route(f"{session}/messages", api.post_message, methods=["POST"]),
-            Route(f"{session}/messages", api.list_messages),
+            Route(f"{session}/messages", api.messages, methods=["GET", "POST"]),
             Route(f"{session}/messages/{{message_id}}", api.show_message),
             Route(f"{session}/events", api.events),
+            Route(f"{session}/stop", api.stop, methods=["POST"]),
         ],
         middleware=middleware,
         exception_handlers={RequestError: _refused, HTTPException: _not_found, Exception: _failed},
     )
+
+
+class Encoded:
+    """Has paths matched as they were sent: what is encoded in the id of a session is a part of no address.
+
+    Args:
+        app: What answers the requests.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app: Final = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        raw: bytes | None = scope.get("raw_path")
+        if raw is not None:
+            scope["path"] = raw.decode("latin-1")
+        await self._app(scope, receive, send)
 
 
 class _Api:
@@ -69,6 +87,9 @@ class _Api:
 
     async def health(self, request: Request) -> Response:
         return JSONResponse({"status": "ok"})
+
+    async def messages(self, request: Request) -> Response:
+        return await (self.post_message if request.method == "POST" else self.list_messages)(request)
 
     async def post_message(self, request: Request) -> Response:
         session_id = _session(request)
@@ -89,6 +110,11 @@ class _Api:
         if record is None or record.session_id != session_id:
             raise RequestError(404, "unknown_message", "expected the id of a message of the session, got another")
         return JSONResponse(_plain(record))
+
+    async def stop(self, request: Request) -> Response:
+        session_id = _session(request)
+        await self._exchange.stop(session_id)
+        return JSONResponse({"session_id": session_id}, status_code=HTTPStatus.ACCEPTED)
 
     async def events(self, request: Request) -> Response:
         session_id = _session(request)

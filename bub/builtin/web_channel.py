@@ -14,7 +14,7 @@ from bub.application import ApplicationBus
 from bub.builtin.web_exchange import CHANNEL, Exchange
 from bub.builtin.web_settings import WebSettings, is_wanted
 from bub.channels.admission import AdmitDecision, TurnSnapshot
-from bub.channels.channel import ChannelDefaults, MessageHandler
+from bub.channels.channel import ChannelDefaults, MessageHandler, StopTurns
 from bub.envelope import Envelope
 from bub.errors import ChannelError
 from bub.lazy import LazyModule
@@ -42,6 +42,8 @@ class WebChannel(ChannelDefaults):
         settings: Where to listen, and whom to answer; None reads the environment when the channel starts.
         events: The application's events, `framework.events`. Without them the channel does not learn that a message
             was dropped, requeued, or delivered to a turn in progress.
+        stop: Stops the turns of a session, `bub.framework.stopping.stop_turns` with a framework. Without it nobody can
+            from the web.
 
     Attributes:
         name: What envelopes call the channel.
@@ -51,12 +53,18 @@ class WebChannel(ChannelDefaults):
     name: str = CHANNEL
 
     def __init__(
-        self, handle: MessageHandler, settings: WebSettings | None = None, *, events: ApplicationBus | None = None
+        self,
+        handle: MessageHandler,
+        settings: WebSettings | None = None,
+        *,
+        events: ApplicationBus | None = None,
+        stop: StopTurns | None = None,
     ) -> None:
         self.enabled: bool = is_wanted() if settings is None else True
         self._handle: Final = handle
         self._given: Final = settings
         self._events: Final = events
+        self._stop: Final = stop
         self._server: web_server.WebServer | None = None
         self._exchange: Exchange | None = None
 
@@ -86,7 +94,7 @@ class WebChannel(ChannelDefaults):
             bound_socket = web_server.bound_socket
         except ImportError as error:
             raise ChannelError(MISSING) from error
-        exchange = Exchange(self._handle, settings)
+        exchange = Exchange(self._handle, settings, self._stop)
         server = web_server.WebServer(exchange, await bound_socket(settings))
         if self._events is not None:
             exchange.follow(self._events)
@@ -124,5 +132,5 @@ class WebChannel(ChannelDefaults):
     @override
     def admit(self, session_id: str, message: Envelope, turn: TurnSnapshot, /) -> AdmitDecision | None:
         """What the sender of a message has asked for."""
-        action = None if self._exchange is None else self._exchange.wanted_action(session_id, message)
+        action = None if self._exchange is None else self._exchange.wanted_action(message)
         return None if action is None else AdmitDecision(action)

@@ -12,15 +12,15 @@ from typing import Final, NamedTuple, get_args
 import anyio
 from typing_extensions import override
 
-from bub.application import ApplicationBus, MessageChanged, WorkChanged
+from bub.application import ApplicationBus, MessageChanged
 from bub.builtin.web_errors import RequestError
 from bub.builtin.web_events import MessageMoved, MessageReceived, Replied, TurnEnded, TurnStarted
 from bub.builtin.web_feeds import Feeds
-from bub.builtin.web_ledger import Ledger, MessageRecord
+from bub.builtin.web_ledger import MESSAGE_ID, Ledger, MessageRecord
 from bub.builtin.web_reading import PostedMessage
 from bub.builtin.web_settings import WebSettings
 from bub.channels.admission import AdmitAction
-from bub.channels.channel import MessageHandler
+from bub.channels.channel import MessageHandler, StopTurns
 from bub.envelope import Envelope
 from bub.streaming import AsyncStreamEvents, StreamEvent
 
@@ -29,14 +29,14 @@ logger: Final = logging.getLogger("bub.web")
 CHANNEL: Final = "web"
 """What envelopes call the channel."""
 
-MESSAGE_ID: Final = "message_id"
-"""The fact of an envelope's context by which the channel knows its messages again."""
-
 ACTION: Final = "action"
 """The fact of an envelope's context that says what its sender wants to become of it."""
 
 _ACTIONS: Final[tuple[AdmitAction, ...]] = get_args(AdmitAction)
 _CANCELLED: Final = "its turn was cancelled"
+
+STOP_WAIT: Final = 1.0
+"""Seconds that a request to stop waits for the end of what it stops."""
 
 
 class Accepted(NamedTuple):
@@ -57,23 +57,23 @@ class Exchange:
     Args:
         handle: Takes the messages.
         settings: How much is kept, and how long is waited.
+        stop: Stops the turns of a session; None when nobody can.
     """
 
-    def __init__(self, handle: MessageHandler, settings: WebSettings) -> None:
+    def __init__(self, handle: MessageHandler, settings: WebSettings, stop: StopTurns | None = None) -> None:
         self.settings: Final = settings
         self.feeds: Final = Feeds(settings)
         self.ledger: Final = Ledger(settings.max_messages, self._tell)
         self._handle: Final = handle
+        self._stop: Final = stop
 
     def follow(self, events: ApplicationBus) -> None:
         """Learn from the application's events what becomes of messages."""
         events.on(MessageChanged, self.ledger.changed)
-        events.on(WorkChanged, self.ledger.worked)
 
     def unfollow(self, events: ApplicationBus) -> None:
         """Undo `follow`."""
         events.off(MessageChanged, self.ledger.changed)
-        events.off(WorkChanged, self.ledger.worked)
 
     def _tell(self, record: MessageRecord) -> None:
         self.feeds.publish(record.session_id, MessageMoved(record.status, record.reason), record.message_id)
@@ -87,7 +87,7 @@ class Exchange:
             RequestError: It was not accepted in time, or not at all.
         """
         last_event_id = self.feeds.open(session_id).last_id
-        record = self.ledger.add(session_id, posted.content, posted.sender)
+        record = self.ledger.add(session_id, posted.sender)
         message_id = record.message_id
         received = MessageReceived(posted.content, posted.sender, len(posted.media))
         self.feeds.publish(session_id, received, message_id)
@@ -99,10 +99,10 @@ class Exchange:
             self.ledger.move(message_id, "dropped", f"it could not be handed on: {error}", over=True)
             raise RequestError(500, "not_accepted", f"cannot hand the message on: {error}") from error
         except BaseException:
-            self.ledger.move(message_id, "dropped", "the channel has stopped")
+            self.ledger.move(message_id, "dropped", "the channel has stopped", over=True)
             raise
         if waiting.cancelled_caught:
-            self.ledger.move(message_id, "dropped", "too many messages wait")
+            self.ledger.move(message_id, "dropped", "too many messages wait", over=True)
             raise RequestError(
                 503, "busy", "cannot accept the message: too many wait. Send it again later.", {"Retry-After": "5"}
             )
@@ -121,11 +121,28 @@ class Exchange:
             lifespan=WebTurn(self, session_id, message_id),
         )
 
-    def wanted_action(self, session_id: str, message: Envelope) -> AdmitAction | None:
-        """What the sender of a message wants to become of it, where the gateway has found a session for it."""
-        record = self.ledger.get(str(message.context.get(MESSAGE_ID)))
-        if record is not None:
-            self.ledger.resolved(record.message_id, session_id)
+    async def stop(self, session_id: str) -> None:
+        """Stop the turns in progress of a session; those that need longer are waited for in vain.
+
+        Raises:
+            RequestError: There are none, or that could not be asked.
+        """
+        if self._stop is None:
+            raise RequestError(501, "cannot_stop", "cannot stop turns: the channel was made without a way to do it")
+        stopped = False
+        with anyio.move_on_after(STOP_WAIT) as waiting:
+            try:
+                stopped = await self._stop(
+                    Envelope(content="", session_id=session_id, channel=CHANNEL, chat_id=session_id)
+                )
+            except Exception as error:
+                logger.exception("web.not_stopped %s: %s", session_id, error, extra={"session_id": session_id})
+                raise RequestError(500, "failed", f"cannot stop the turn: {error}") from error
+        if not stopped and not waiting.cancelled_caught:
+            raise RequestError(409, "not_running", "expected a session with a turn in progress, got one without")
+
+    def wanted_action(self, message: Envelope) -> AdmitAction | None:
+        """What the sender of a message wants to become of it."""
         wanted: object = message.context.get(ACTION)
         return next((action for action in _ACTIONS if action == wanted), None)
 
@@ -176,15 +193,15 @@ class WebTurn(AbstractAsyncContextManager["WebTurn", None]):
         if self._token is not None:
             _current_turn.reset(self._token)
         ended = TurnEnded("completed")
-        if isinstance(error, Exception):
+        if isinstance(error, Exception | SystemExit):  # `sys.exit()` of a plugin ends its turn only
             ended = TurnEnded("failed", f"{type(error).__name__}: {error}")
         elif error is not None:
             ended = TurnEnded("cancelled")
         self._exchange.feeds.publish(self.session_id, ended, self.message_id)
         if ended.outcome == "cancelled":
-            self._exchange.ledger.move(self.message_id, "dropped", _CANCELLED)
+            self._exchange.ledger.move(self.message_id, "dropped", _CANCELLED, over=True)
         else:
-            self._exchange.ledger.move(self.message_id, "processed", over=True)
+            self._exchange.ledger.move(self.message_id, "processed", ended.error or "", over=True)
 
 
 _current_turn: Final[ContextVar[WebTurn | None]] = ContextVar("bub.web.current_turn", default=None)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Final
 from uuid import uuid4
 
 import msgspec
 
-from bub.application import MessageChanged, WorkChanged
+from bub.application import MessageChanged
 from bub.gateway.receipts import MessageStatus
 
-_Key: TypeAlias = tuple[str, int]
-"""A session as the gateway calls it, and the hash of a text."""
+MESSAGE_ID: Final = "message_id"
+"""The fact of an envelope's context by which the channel knows its messages again."""
 
 
 class MessageRecord(msgspec.Struct):
@@ -40,8 +40,8 @@ class MessageRecord(msgspec.Struct):
 class Ledger:
     """Keeps the status of the latest messages.
 
-    The channel itself sees turns begin and end. What else becomes of a message the gateway publishes, by session and
-    text; of several messages with one text in one session, the oldest that is still open is meant.
+    The channel itself sees turns begin and end. What else becomes of a message the gateway publishes, and its last word
+    counts.
 
     Args:
         limit: How many messages are kept.
@@ -52,18 +52,15 @@ class Ledger:
         self._limit: Final = limit
         self._moved: Final = moved
         self._records: Final[OrderedDict[str, MessageRecord]] = OrderedDict()
-        self._keys: Final[dict[str, _Key]] = {}
-        self._open: Final[dict[_Key, deque[str]]] = {}
-        self._delivered: Final[dict[str, set[str]]] = {}
+        self._over: Final[set[str]] = set()
 
-    def add(self, session_id: str, content: str, sender: str | None) -> MessageRecord:
+    def add(self, session_id: str, sender: str | None) -> MessageRecord:
         """A record of a message that has come."""
         record = MessageRecord(uuid4().hex, session_id, sender=sender, received=time.time())
         self._records[record.message_id] = record
-        self._file(record.message_id, (session_id, hash(content)))
         if len(self._records) > self._limit:
             oldest, _ = self._records.popitem(last=False)
-            self._close(oldest)
+            self._over.discard(oldest)
         return record
 
     def get(self, message_id: str) -> MessageRecord | None:
@@ -75,7 +72,7 @@ class Ledger:
         return [record for record in self._records.values() if record.session_id == session_id]
 
     def move(self, message_id: str, status: MessageStatus, reason: str = "", *, over: bool = False) -> None:
-        """Set the status of a message.
+        """Set the status of a message, unless it has its last one.
 
         Args:
             message_id: The message.
@@ -83,56 +80,20 @@ class Ledger:
             reason: Why.
             over: Whether it is the last one.
         """
-        key = self._keys.get(message_id)
-        if over:
-            self._close(message_id)
-        elif key is not None and status == "delivered":
-            self._delivered.setdefault(key[0], set()).add(message_id)
         record = self._records.get(message_id)
-        if record is not None and (record.status, record.reason) != (status, reason):
+        if record is None or message_id in self._over:
+            return
+        if over:
+            self._over.add(message_id)
+        if (record.status, record.reason) != (status, reason):
             record.status, record.reason = status, reason
             self._moved(record)
 
-    def resolved(self, message_id: str, session_id: str) -> None:
-        """Learn which session the gateway has found for a message."""
-        key = self._keys.get(message_id)
-        if key is not None and key[0] != session_id:
-            self._close(message_id)
-            self._file(message_id, (session_id, key[1]))
-
-    def _file(self, message_id: str, key: _Key) -> None:
-        self._keys[message_id] = key
-        self._open.setdefault(key, deque()).append(message_id)
-
-    def _close(self, message_id: str) -> None:
-        key = self._keys.pop(message_id, None)
-        if key is None:
-            return
-        same = self._open[key]
-        same.remove(message_id)
-        if not same:
-            del self._open[key]
-        delivered = self._delivered.get(key[0], set())
-        delivered.discard(message_id)
-        if not delivered:
-            self._delivered.pop(key[0], None)
-
-    # ------------------------------------------------------------------------------------------ what is published
-
     def changed(self, event: MessageChanged) -> None:
         """Take in what the gateway says about a message."""
-        dropped = event.status == "dropped"
-        same = [self._records[one] for one in self._open.get((event.session_id, hash(event.content)), ())]
-        if dropped:  # what the channel has seen to be dropped comes first: the gateway says so, too
-            same.sort(key=lambda record: record.status != "dropped")
-        for record in same:
-            if dropped or record.status in ("accepted", "requeued"):
-                reason = record.reason if record.status == "dropped" else event.reason
-                self.move(record.message_id, event.status, reason, over=dropped)
-                return
-
-    def worked(self, event: WorkChanged) -> None:
-        """Take in that a session works no more: what was delivered to its turns is processed."""
-        if not event.running:
-            for message_id in sorted(self._delivered.get(event.session_id, ())):
-                self.move(message_id, "processed", over=True)
+        message_id: object = event.context.get(MESSAGE_ID)
+        if not isinstance(message_id, str) or (record := self._records.get(message_id)) is None:
+            return
+        if event.is_over and record.status != event.status:
+            self._over.discard(message_id)
+        self.move(message_id, event.status, event.reason, over=event.is_over)

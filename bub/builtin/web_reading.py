@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from typing import Final
+from urllib.parse import unquote
 
 import msgspec
 
@@ -69,6 +71,10 @@ def read_message(body: bytes) -> PostedMessage:
     except (msgspec.ValidationError, UnicodeDecodeError) as error:
         raise _invalid(_sentence(str(error))) from error
     except (msgspec.DecodeError, RecursionError) as error:
+        if (half := _half_character(body)) is not None:
+            raise _invalid(
+                f"expected whole characters, got half of a surrogate pair, \\u{ord(half):04x} - body"
+            ) from error
         raise RequestError(400, "not_json", f"expected a message as JSON, got none: {error} - body") from error
     for place, one in enumerate(posted.media):
         if (one.url is None) == (one.data is None):
@@ -81,12 +87,29 @@ def read_message(body: bytes) -> PostedMessage:
     return posted
 
 
-def read_session(text: str) -> str:
+def _half_character(body: bytes) -> str | None:
+    """Half of a surrogate pair in JSON that is well-formed otherwise: an escape can write it, no encoding has it."""
+    try:
+        json.dumps(json.loads(body), ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        return error.object[error.start]
+    except (ValueError, RecursionError):
+        return None
+    return None
+
+
+def read_session(encoded: str) -> str:
     """The id of a session from a path.
+
+    Args:
+        encoded: How it stands there.
 
     Raises:
         RequestError: It is none.
     """
+    text = unquote(encoded, errors="surrogateescape")
+    if text in (".", ".."):
+        raise _invalid(f"expected an id that an address can hold, got {text!r} - session")
     if not text or len(text) > _LONGEST_NAME or not text.isprintable() or text != text.strip():
         raise _invalid(f"expected 1 to {_LONGEST_NAME} printable characters, got {text[:40]!r} - session")
     return text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit
@@ -10,6 +9,7 @@ from urllib.parse import urlsplit
 import msgspec
 from typing_extensions import override
 
+from bub.builtin.variables import Variables, whole_number
 from bub.errors import ConfigError
 
 ANY_ORIGIN: Final = "*"
@@ -70,16 +70,16 @@ class WebSettings(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             ConfigError: A value cannot be read.
         """
-        found = os.environ if variables is None else variables
+        found = Variables(variables, _PREFIX)
         return cls(
-            host=_text(found, "HOST") or "127.0.0.1",
+            host=found.text("HOST") or "127.0.0.1",
             port=_port(found),
             token=_token(found),
             origins=_origins(found),
-            max_body_bytes=int(_number(found, "MAX_BODY_MB", 10.0) * _MEBIBYTE),
-            heartbeat=_number(found, "HEARTBEAT", 15.0),
-            buffer_events=_count(found, "BUFFER_EVENTS", 2_000),
-            max_readers=_count(found, "MAX_READERS", 100),
+            max_body_bytes=int(found.number("MAX_BODY_MB", 10.0) * _MEBIBYTE),
+            heartbeat=found.number("HEARTBEAT", 15.0),
+            buffer_events=found.count("BUFFER_EVENTS", 2_000),
+            max_readers=found.count("MAX_READERS", 100),
         )
 
     def check(self) -> None:
@@ -103,56 +103,31 @@ def is_wanted(variables: Mapping[str, str] | None = None) -> bool:
     Args:
         variables: What stands instead of the environment.
     """
-    found = os.environ if variables is None else variables
-    return any(_text(found, name) for name in _SWITCHES)
+    found = Variables(variables, _PREFIX)
+    return any(found.text(name) for name in _SWITCHES)
 
 
-def _text(found: Mapping[str, str], name: str) -> str | None:
-    return found.get(_PREFIX + name, "").strip() or None
-
-
-def _token(found: Mapping[str, str]) -> str | None:
-    text = _text(found, "TOKEN")
+def _token(found: Variables) -> str | None:
+    text = found.text("TOKEN")
     if text is not None and not (text.isascii() and text.isprintable() and " " not in text):
         raise ConfigError(f"expected visible ASCII characters, got others - {_PREFIX}TOKEN")
     return text
 
 
-def _port(found: Mapping[str, str]) -> int:
-    text = _text(found, "PORT")
+def _port(found: Variables) -> int:
+    text = found.text("PORT")
     if text is None:
         return 8765
-    if not (text.isascii() and text.isdigit()) or int(text) > _HIGHEST_PORT:
-        raise ConfigError(f"expected a port from 0 to {_HIGHEST_PORT}, got {text!r} - {_PREFIX}PORT")
-    return int(text)
+    port = whole_number(text)
+    if port is None or port > _HIGHEST_PORT:
+        raise found.wrong("PORT", f"a port from 0 to {_HIGHEST_PORT}", text)
+    return port
 
 
-def _origins(found: Mapping[str, str]) -> frozenset[str]:
-    origins = frozenset(part.strip().rstrip("/") for part in found.get(_PREFIX + "ORIGINS", "").split(",")) - {""}
+def _origins(found: Variables) -> frozenset[str]:
+    origins = frozenset(part.rstrip("/") for part in found.parts("ORIGINS")) - {""}
     for origin in origins - {ANY_ORIGIN}:
         parts = urlsplit(origin)
         if parts.scheme not in ("http", "https") or origin != f"{parts.scheme}://{parts.netloc}" or not parts.netloc:
-            raise ConfigError(f"expected origins such as https://example.org, got {origin!r} - {_PREFIX}ORIGINS")
+            raise found.wrong("ORIGINS", "origins such as https://example.org", origin)
     return origins
-
-
-def _number(found: Mapping[str, str], name: str, default: float) -> float:
-    text = _text(found, name)
-    if text is None:
-        return default
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise ConfigError(f"expected a positive number, got {text!r} - {_PREFIX}{name}")
-    return number
-
-
-def _count(found: Mapping[str, str], name: str, default: int) -> int:
-    text = _text(found, name)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdigit()) or int(text) == 0:
-        raise ConfigError(f"expected a positive whole number, got {text!r} - {_PREFIX}{name}")
-    return int(text)

@@ -18,6 +18,11 @@ else:  # for annotations only
 MessageHandler: TypeAlias = Callable[[Envelope], Coroutine[Any, Any, None]]
 """What a channel awaits for each message that arrives. It returns when the message is accepted, not when it is done."""
 
+StopTurns: TypeAlias = Callable[[Envelope], Coroutine[Any, Any, bool]]
+"""What a channel awaits to stop the turns in progress of the session that a message belongs to; whether there were any.
+
+It returns when they are over; a channel that does not want to wait so long cancels the waiting."""
+
 ChannelKind: TypeAlias = Literal["interface", "lifecycle"]
 """`interface` carries messages between people and the agent; `lifecycle` only wants to be started and stopped."""
 
@@ -177,6 +182,10 @@ class ChannelRouter(Protocol):
             message: The message.
             turn: What the session is doing.
         """
+        ...
+
+    def snapshot(self, session_id: str, /) -> TurnSnapshot:
+        """What a session is doing."""
         ...
 
     async def quit(self, session_id: str, /) -> None:

@@ -16,7 +16,14 @@ if TYPE_CHECKING:
 
 
 _SAY_ALL: Final = (ModelError, ConfigError, CommandError, UnknownToolError, ToolArgumentError, ToolDeniedError)
-_VISIBLE: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
+_C0_AND_C1: Final = (*range(32), *range(127, 160))
+_REORDERING: Final = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x2070))
+_ANNOTATING: Final = range(0xFFF9, 0xFFFC)
+_SURROGATES: Final = range(0xD800, 0xE000)
+_VISIBLE: Final = {
+    **{code: f"\\x{code:02x}" for code in _C0_AND_C1 if chr(code) not in "\t\n"},
+    **{code: f"\\u{code:04x}" for code in (*_REORDERING, *_ANNOTATING, *_SURROGATES)},
+}
 
 
 def failure_line(error: BaseException, folders: Collection[str] = ()) -> str:
@@ -73,6 +80,8 @@ def one_line(text: str) -> str:
 
 def visible(text: str) -> str:
     r"""A text with its control characters as escapes, so that a terminal obeys none; lines and tabs stay.
+
+    So are marks that reorder or hide what is read, and halves of surrogate pairs, which no encoding has.
 
     Example:
         >>> visible("\x1b[31mred\n")

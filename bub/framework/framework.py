@@ -298,6 +298,10 @@ class BubFramework:
         """Show the events of streamed turns through a router; None unbinds it."""
         self._pipeline.router = router
 
+    def get_router(self) -> ChannelRouter | None:
+        """The router that is bound: of the running gateway, or of a program of one's own."""
+        return self._pipeline.router
+
     # ---------------------------------------------------------------------------------------------- resources
 
     def running(self) -> AbstractAsyncContextManager[AsyncExitStack]:
@@ -375,10 +379,8 @@ class BubFramework:
         if plugin_name is not None:
             known = self._registry.registrations
             if plugin_name not in known:
-                hint = did_you_mean(plugin_name, known)
-                raise ValueError(
-                    f"expected one of the plugins {', '.join(known) or '(none)'}, got {plugin_name!r}{hint}"
-                )
+                got = f"{plugin_name!r}{did_you_mean(plugin_name, known)}"
+                raise ValueError(f"expected one of the plugins {', '.join(known) or '(none)'}, got {got}")
             implementations = tuple(i for i in implementations if i.plugin == plugin_name)
         return self._collector.onboard_config(implementations, self.config)
 

@@ -5,19 +5,25 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from threading import get_ident
 from typing import Final
 
 import anyio
 
-from bub.application import ApplicationBus, ApplicationEvent, CommandChanged, MessageChanged
+from bub.application import ApplicationBus, ApplicationEvent, CommandChanged, MessageChanged, MessageFate
 from bub.core.tools import Tool
+from bub.gateway.faults import failure_of
 from bub.gateway.receipts import MessageStatus, Receipt
 
 logger: Final = logging.getLogger("bub.gateway")
 
 ROOM: Final = 10_000
 """How many events may wait for slow handlers before messages have to wait too."""
+
+
+is_handling: Final[ContextVar[bool]] = ContextVar("bub.gateway.is_handling", default=False)
+"""Whether the caller is a handler of events."""
 
 
 class Announcer:
@@ -61,24 +67,18 @@ class Announcer:
             self._wake = None
 
     def move(self, receipt: Receipt, status: MessageStatus, reason: str = "", *, over: bool = False) -> None:
-        """Set the status of a message, and tell what is not just its way through."""
+        """Set the status of a message, and tell it."""
         if receipt.is_over:
             return
         receipt.move(status, reason, over=over)
         if status == "dropped":
             level = logging.WARNING if receipt.error is not None else logging.INFO
             logger.log(level, "gateway.dropped %s: %s", receipt.session_id, reason, extra={"reason": reason})
-        if status in ("dropped", "requeued", "delivered") and self._events.is_watched:
-            message = receipt.message
-            self.publish(
-                MessageChanged(
-                    session_id=receipt.session_id,
-                    channel=message.channel,
-                    content=message.content,
-                    status=status,
-                    reason=reason,
-                )
-            )
+        if status != "accepted" and self._events.is_watched:
+            if not reason and receipt.error is not None:
+                reason = f"{type(receipt.error).__name__}: {receipt.error}"
+            for one in receipt.parts or (receipt,):
+                self.publish(_changed(one, status, reason, receipt.session_id))
 
     def tools_may_differ(self) -> None:
         """Have the tools looked at again soon; from another thread, before the next event."""
@@ -105,6 +105,7 @@ class Announcer:
     async def run(self) -> None:
         """Emit what is published until `end` is called."""
         self._thread = get_ident()
+        is_handling.set(True)
         while True:
             while self._waiting or self._have_changed:
                 if self._have_changed:
@@ -120,11 +121,27 @@ class Announcer:
     def _look_at_tools(self) -> None:
         try:
             self.commands()
-        except Exception:
-            logger.exception("gateway.tools_failed")
+        except BaseException as error:
+            logger.error("gateway.tools_failed", exc_info=failure_of(error, "provide_tools"))
 
     async def _emit(self, event: ApplicationEvent) -> None:
         try:
             await self._events.emit(event)
-        except Exception:
-            logger.exception("gateway.event_handler_failed %s", type(event).__name__)
+        except BaseException as error:
+            name = type(event).__name__
+            failure = failure_of(error, f"handler of {name}")
+            logger.error("gateway.event_handler_failed %s", name, exc_info=failure)
+
+
+def _changed(receipt: Receipt, status: MessageFate, reason: str, session_id: str) -> MessageChanged:
+    message = receipt.message
+    return MessageChanged(
+        session_id=session_id,
+        channel=message.channel,
+        content=message.content,
+        status=status,
+        reason=reason,
+        number=receipt.number,
+        context=message.context,
+        is_over=receipt.is_over,
+    )

@@ -2,131 +2,109 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from functools import partial
 from types import TracebackType
 from typing import Final
 
 import anyio
-from anyio.abc import TaskGroup
 
 from bub.envelope import Envelope
+from bub.gateway.loop_tasks import StartTask
 from bub.gateway.receipts import Receipt
+from bub.gateway.scheduling import Sessions
+from bub.gateway.sessions import Group, Session
 
-logger: Final = logging.getLogger("bub.gateway")
-
-Flush = Callable[[str, list[Receipt]], Awaitable[None]]
-"""Admits what was joined, all receipts of it at once."""
+Admit = Callable[[Session, list[Receipt]], Awaitable[None]]
+"""Admits what was joined, while no other message of the session is admitted."""
 
 
 class Debounce:
     """Holds messages back until their sender pauses.
 
-    A group ends when nothing comes for `quiet` seconds, `max_wait` seconds after its first message whatever comes,
-    with `max_messages` messages, and when somebody else writes in the same session.
+    A group ends when nothing comes for `quiet` seconds, `max_wait` seconds after its first message whatever comes, with
+    `max_messages` messages, and when another message of the session comes that has to wait behind it.
 
     Args:
-        flush: Admits a group.
+        sessions: The sessions, each of which has one group at most.
+        admit: Admits a group.
         quiet: Seconds of silence that end a group.
         max_wait: Seconds that its first message waits at most.
         max_messages: How many messages a group may have.
     """
 
-    def __init__(self, flush: Flush, *, quiet: float, max_wait: float, max_messages: int) -> None:
-        self._flush: Final = flush
+    def __init__(self, sessions: Sessions, admit: Admit, *, quiet: float, max_wait: float, max_messages: int) -> None:
+        self._sessions: Final = sessions
+        self._admit: Final = admit
         self._quiet: Final = quiet
         self._max_wait: Final = max_wait
         self._max_messages: Final = max_messages
-        self._closed = False
-        self._groups: Final[dict[str, _Group]] = {}
 
-    def __len__(self) -> int:
-        """How many sessions have messages here."""
-        return len(self._groups)
-
-    async def add(self, session_id: str, receipt: Receipt, tasks: TaskGroup) -> None:
-        """Add a message to the group of its session.
-
-        Returns when it is there; when that ends the group, or begins another one, when the group is admitted.
+    def add(self, session: Session, receipt: Receipt, start: StartTask) -> None:
+        """Add a message to the group of its session; who calls it is the one whose message is being admitted.
 
         Args:
-            session_id: The session.
+            session: The session.
             receipt: The message.
-            tasks: Where a new group waits for its end, and is admitted.
+            start: Starts the task in which a new group waits for its end, and is admitted.
         """
-        while (group := self._groups.get(session_id)) is not None and not group.takes(receipt.message):
-            await group.end()
-        if self._closed:
-            await self._flush(session_id, [receipt])
-            return
         now = anyio.current_time()
+        group = session.group
         if group is None:
-            group = self._groups[session_id] = _Group(now + self._max_wait)
-            tasks.start_soon(self._watch, session_id, group)
+            group = session.group = Group(session, now + self._max_wait)
+            session.held += 1
+            self._sessions.room.groups.add(group)
+            start(partial(self._watch, group))
         receipt.is_accepted = True
         group.receipts.append(receipt)
         group.due = min(now + self._quiet, group.latest)
         if len(group.receipts) >= self._max_messages:
-            await group.end()
+            self.end(session, first=True)
 
-    def take(self) -> list[tuple[str, list[Receipt]]]:
-        """All groups, which are not admitted any more."""
-        self._closed = True
-        taken = list(self._groups.items())
-        self._groups.clear()
-        for _, group in taken:
+    def end(self, session: Session, *, first: bool = False) -> None:
+        """End the group of a session, if it has one, so that it is admitted.
+
+        Args:
+            session: The session.
+            first: Whether it is admitted next, before those that wait for that.
+        """
+        group, session.group = session.group, None
+        if group is not None:
+            group.place = session.reserve(first=first)
             group.over.set()
-            group.admitted.set()
-        return [(session_id, group.receipts) for session_id, group in taken]
 
-    async def _watch(self, session_id: str, group: _Group) -> None:
-        with anyio.CancelScope(shield=True):  # `take` ends it
-            await self._watched(session_id, group)
-
-    async def _watched(self, session_id: str, group: _Group) -> None:
-        while not group.over.is_set() and (left := group.due - anyio.current_time()) > 0:
-            with anyio.move_on_after(left):
-                await group.over.wait()
-        if self._groups.get(session_id) is not group:
-            return
-        del self._groups[session_id]
+    async def _watch(self, group: Group) -> None:
+        session = group.session
         try:
-            await self._flush(session_id, group.receipts)
+            with group.scope:
+                await self._admitted(group, session)
         finally:
-            group.admitted.set()
+            if session.group is group:
+                session.group = None
+            session.held -= 1
+            self._sessions.room.groups.discard(group)
+            self._sessions.forget(session)
+            group.ended.set()
 
-
-class _Group:
-    """The messages of one session that will be joined.
-
-    Attributes:
-        latest: When the group ends whatever comes.
-        due: When it ends if nothing comes.
-        receipts: The messages.
-        over: Set when it is to end before it is due.
-        admitted: Set when it is admitted.
-    """
-
-    def __init__(self, latest: float) -> None:
-        self.latest: Final = latest
-        self.due = latest
-        self.receipts: Final[list[Receipt]] = []
-        self.over: Final = anyio.Event()
-        self.admitted: Final = anyio.Event()
-
-    async def end(self) -> None:
-        """End the group now, and return when it is admitted."""
-        self.over.set()
-        await self.admitted.wait()
-
-    def takes(self, message: Envelope) -> bool:
-        """Whether a message can be joined to those here."""
-        return _source(self.receipts[-1].message) == _source(message)
-
-
-def _source(message: Envelope) -> tuple[object, ...]:
-    return (type(message), message.channel, message.chat_id, message.sender_id, message.output_channel, message.kind)
+    async def _admitted(self, group: Group, session: Session) -> None:
+        try:
+            while not group.over.is_set() and (left := group.due - anyio.current_time()) > 0:
+                with anyio.move_on_after(left):
+                    await group.over.wait()
+        except BaseException:
+            if group.place is not None:
+                session.give_up(group.place)
+            raise
+        if group.place is None:
+            session.group = None
+            group.place = session.reserve()
+        await session.wait_for(group.place)
+        try:
+            await self._admit(session, group.receipts)
+            group.is_admitted = True
+        finally:
+            self._sessions.leave(session)
 
 
 def joined(messages: Sequence[Envelope]) -> Envelope:

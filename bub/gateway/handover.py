@@ -12,7 +12,7 @@ from bub.channels.steering import SteeringInbox, is_durable_inbox
 from bub.envelope import Envelope
 from bub.framework.framework import BubFramework
 from bub.gateway.announcing import Announcer
-from bub.gateway.inboxes import TurnInbox, is_claiming_inbox, is_immediate_inbox
+from bub.gateway.inboxes import HoldingInbox, TurnInbox, is_claiming_inbox, is_holding_inbox, is_immediate_inbox
 from bub.gateway.receipts import Receipt
 from bub.gateway.sessions import Session
 from bub.turn import TurnState
@@ -29,11 +29,20 @@ class Handover:
     Args:
         framework: Whose inbox it is.
         announcer: Is told what becomes of the messages.
+
+    Attributes:
+        holding: The inbox, when it keeps messages that wait elsewhere.
     """
 
     def __init__(self, framework: BubFramework, announcer: Announcer) -> None:
         self._framework: Final = framework
         self._announcer: Final = announcer
+        self.holding: HoldingInbox | None = None
+
+    def begin(self) -> None:
+        """Look which inbox the application has."""
+        inbox = self.inbox
+        self.holding = inbox if is_holding_inbox(inbox) else None
 
     @property
     def inbox(self) -> SteeringInbox | None:
@@ -53,6 +62,15 @@ class Handover:
         except Exception:
             logger.exception("gateway.inbox_failed count", extra={"session_id": session.id})
             return 0
+
+    def hold(self, session: Session, receipt: Receipt) -> None:
+        """Have a message survive a program that is killed, until its turn is over, where the inbox can do that."""
+        if self.holding is None or receipt.claim is not None:
+            return
+        try:
+            receipt.claim = self.holding.hold_nowait(receipt.message, session.state())
+        except Exception as error:
+            logger.warning("gateway.inbox_failed hold: %s", error, extra={"session_id": session.id})
 
     async def put(self, session: Session, receipt: Receipt) -> bool:
         """Put a message into the inbox; False when it cannot be there."""
@@ -127,7 +145,7 @@ class Handover:
         if session.cancelled:
             self._announcer.move(receipt, "dropped", CANCELLED, over=True)
         else:
-            receipt.move("processed", over=True)
+            self._announcer.move(receipt, "processed", over=True)
 
     async def settle(self, session: Session, claimed: Sequence[Envelope]) -> None:
         """Have an inbox forget messages whose outcome is known."""
@@ -141,7 +159,7 @@ class Handover:
             logger.exception("gateway.inbox_failed settle: %s", error, extra={"session_id": session.id})
 
     async def keep(self, session_id: str, receipts: Iterable[Receipt]) -> None:
-        """Keep messages of a session that will not be run."""
+        """Keep messages of a session that will not be run, or say that they are dropped."""
         inbox = self.inbox
         session = Session(session_id)
         state = session.state()
@@ -155,6 +173,11 @@ class Handover:
                     self._announcer.move(receipt, "requeued", KEPT, over=True)
                     await self.settle(session, () if receipt.claim is None else (receipt.claim,))
                     continue
+            self.not_run(session_id, receipt)
+
+    def not_run(self, session_id: str, receipt: Receipt) -> None:
+        """Say that a message is dropped because the gateway has stopped."""
+        if not receipt.is_over:
             logger.warning("gateway.not_run %s: %r", session_id, receipt, extra={"session_id": session_id})
             self._announcer.move(receipt, "dropped", "the gateway has stopped", over=True)
 

@@ -10,6 +10,7 @@ import anyio
 
 from bub.channels.channel import Channel, ChannelDefaults
 from bub.errors import ChannelError
+from bub.gateway.faults import failure_of
 from bub.hooks.failures import flattened
 
 logger: Final = logging.getLogger("bub.gateway")
@@ -46,10 +47,6 @@ class ChannelHost:
 
     async def run(self) -> None:
         """Start the channel, and stop it when that is asked for, or when it fails."""
-        with anyio.CancelScope(shield=True):  # the gateway alone says when it ends
-            await self._run()
-
-    async def _run(self) -> None:
         stopped = False
         try:
             async with anyio.create_task_group() as tasks:
@@ -60,8 +57,8 @@ class ChannelHost:
                 stopped = True
                 await self._stop()
                 tasks.cancel_scope.cancel()
-        except Exception as error:
-            self._failed(error)
+        except BaseException as error:
+            self._failed(failure_of(error, f"channel {self.name!r}"))
         finally:
             if self.state != "failed":
                 self.state = "stopped"
@@ -76,16 +73,26 @@ class ChannelHost:
         with anyio.move_on_after(self._start_timeout + self._stop_timeout):
             await self._settled.wait()
 
-    async def stop(self) -> None:
-        """Stop the channel; return when it has ended."""
+    def ask_to_stop(self) -> None:
+        """Have the channel stopped."""
         self._stopping.set()
+
+    async def ended(self) -> None:
+        """Return when the channel has ended."""
         await self._ended.wait()
 
     async def _stop(self) -> None:
         try:
             await self._within("stop", self._stop_timeout, self.channel.stop())
-        except Exception as error:
-            self._failed(error)
+        except BaseException as error:
+            self._failed(failure_of(error, f"stop of channel {self.name!r}"))
+
+    def leave_behind(self) -> bool:
+        """Give the channel up if it has not ended; whether that is so."""
+        if self._ended.is_set():
+            return False
+        self._failed(ChannelError(f"expected it to end when it was cancelled, got nothing - channel {self.name!r}"))
+        return True
 
     async def _within(self, what: str, seconds: float, call: Awaitable[None]) -> None:
         with anyio.move_on_after(seconds) as scope:

@@ -41,6 +41,14 @@ class ClaimingInbox(DurableInbox, Protocol):
         ...
 
 
+class HoldingInbox(ClaimingInbox, Protocol):
+    """An inbox that also keeps messages which wait for a turn of their own, so that they outlive a killed program."""
+
+    def hold_nowait(self, message: Envelope, state: TurnState, /) -> Envelope:
+        """Keep a message that waits elsewhere, as if it were claimed; what is to be settled when it waits no more."""
+        ...
+
+
 def is_immediate_inbox(value: object) -> TypeIs[ImmediateInbox]:
     """Whether an inbox need not wait."""
     kind: Any = type(value)  # Any: mypy knows no hash of the class of an object
@@ -54,6 +62,12 @@ def is_claiming_inbox(value: object) -> TypeIs[ClaimingInbox]:
     """Whether a value has every member of `ClaimingInbox`."""
     kind: Any = type(value)  # Any: mypy knows no hash of the class of an object
     return _claims(kind)
+
+
+def is_holding_inbox(value: object) -> TypeIs[HoldingInbox]:
+    """Whether a value has every member of `HoldingInbox`."""
+    kind: Any = type(value)  # Any: mypy knows no hash of the class of an object
+    return _claims(kind) and _has_beside(kind, "hold_nowait", "put")
 
 
 @lru_cache(maxsize=128)

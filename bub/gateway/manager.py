@@ -6,36 +6,33 @@ import logging
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import suppress
 from types import MappingProxyType, TracebackType
-from typing import Final, Self, get_args
+from typing import Final, Self
 
 import anyio
-from anyio.abc import TaskGroup
 
-from bub.channels.admission import AdmitAction, AdmitDecision, TurnSnapshot
+from bub.channels.admission import AdmitDecision, TurnSnapshot
 from bub.channels.channel import Channel
 from bub.envelope import Envelope, to_envelope
 from bub.errors import PluginNameError
 from bub.framework.framework import BubFramework, pipeline_of
 from bub.gateway.announcing import Announcer
+from bub.gateway.arrivals import Arrivals
 from bub.gateway.channel_selection import ALL, selected_channels
-from bub.gateway.debounce import Debounce, joined
+from bub.gateway.faults import failure_of, interrupt_in
 from bub.gateway.handover import Handover
 from bub.gateway.hosting import ChannelHost
 from bub.gateway.limits import GatewayLimits
+from bub.gateway.loop_tasks import Job, LoopTasks
 from bub.gateway.receipts import Receipt
+from bub.gateway.room import Room
 from bub.gateway.routing import Routing, Shown, Watched
 from bub.gateway.scheduling import Sessions
-from bub.gateway.sessions import Session
 from bub.streaming import AsyncStreamEvents, StreamEvent
-from bub.turn import Stage
 
 logger: Final = logging.getLogger("bub.gateway")
 
 PLUGIN: Final = "gateway"
 """The name under which the routing plugin is registered."""
-
-_ACTIONS: Final[tuple[AdmitAction, ...]] = get_args(AdmitAction)
-_PROCESS: Final = AdmitDecision("process")
 
 
 class ChannelManager:
@@ -76,25 +73,25 @@ class ChannelManager:
             framework,
             self._announcer,
             self._handover,
+            Room(
+                self._announcer,
+                self._handover,
+                max_waiting=limits.max_waiting,
+                max_waiting_total=limits.max_waiting_total,
+            ),
             stream_output=stream_output,
             max_turns=limits.max_turns,
-            max_waiting=limits.max_waiting,
-            max_waiting_total=limits.max_waiting_total,
-        )
-        self._debounce: Final = Debounce(
-            self._admit_joined,
-            quiet=limits.debounce_quiet,
-            max_wait=limits.debounce_max_wait,
-            max_messages=limits.debounce_messages,
         )
         self._hosts: Final[dict[str, ChannelHost]] = {}
+        self._arrivals: Final = Arrivals(
+            framework, self._sessions, self._handover, self._announcer, limits, self._hosts
+        )
         self._number = 0
-        self._tasks: TaskGroup | None = None
-        self._closing = False
-        self._late: list[Receipt] | None = []
+        self._tasks: Final = LoopTasks(self._failed)
+        self._life: anyio.CancelScope | None = None
+        self._publishing: Job | None = None
+        self._fatal: BaseException | None = None
         self._stop: Final = anyio.Event()
-        self._published: Final = anyio.Event()
-        self._publishing: anyio.CancelScope | None = None
 
     # --------------------------------------------------------------------------------------------------- life
 
@@ -120,102 +117,128 @@ class ChannelManager:
             ConfigError: The selection names no channel.
             HookTypeError: A plugin provides something that is no channel.
         """
-        if self._tasks is not None:
+        if self._life is not None:
             raise RuntimeError("cannot enter a ChannelManager twice. Make another one.")
         self._framework.register(Routing(self), name=PLUGIN)
-        tasks = self._tasks = anyio.create_task_group()
-        await tasks.__aenter__()
+        life = self._life = anyio.CancelScope()
+        life.__enter__()
         try:
-            await self._start(tasks)
+            await self._start(self._tasks)
         except BaseException as error:
             await self.__aexit__(type(error), error, error.__traceback__)
             raise
         return self
 
-    async def _start(self, tasks: TaskGroup) -> None:
+    def _failed(self, error: BaseException) -> None:
+        """End because of something that is no fault of the code that the gateway runs, such as a KeyboardInterrupt."""
+        if self._fatal is None:
+            self._fatal = interrupt_in(error) or error
+        if self._life is not None:
+            self._life.cancel()
+
+    async def _start(self, tasks: LoopTasks) -> None:
         self._framework.bind_router(self)
         self._pipeline.steering = self._handover.for_turns(self._sessions.find)
-        self._sessions.begin(tasks)
-        tasks.start_soon(self._publish)
+        self._sessions.begin(tasks.start, self._failed)
+        self._publishing = Job(tasks, self._announcer.run)
         self._announcer.commands()
         self._pipeline.changed = self._announcer.tools_may_differ
+        self._handover.begin()
         held = await self._sessions.hold()
+        self._arrivals.open(tasks.start)
         channels = self._framework.get_channels(self._handle)
         chosen = [channels[name] for name in selected_channels(self._rules, channels)]
         for kind in ("lifecycle", "interface"):
             await self._start_channels(tasks, [channel for channel in chosen if channel.kind == kind])
         self._sessions.resume(held)
 
-    async def _start_channels(self, tasks: TaskGroup, channels: Collection[Channel]) -> None:
+    async def _start_channels(self, tasks: LoopTasks, channels: Collection[Channel]) -> None:
         limits = self._limits
         for channel in channels:
             host = ChannelHost(channel, start_timeout=limits.start_timeout, stop_timeout=limits.stop_timeout)
             self._hosts[host.name] = host
-            tasks.start_soon(host.run)
+            Job(tasks, host.run)
         for channel in channels:
             await self._hosts[channel.name].settled()
 
-    async def _publish(self) -> None:
-        self._publishing = anyio.CancelScope(shield=True)
-        with self._publishing:
-            await self._announcer.run()
-        self._published.set()
-
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    ) -> bool | None:
         """Let the work finish, for `drain` seconds, then end it and stop the channels.
 
-        What was accepted and cannot be run is kept in a durable inbox, or dropped and logged.
+        What was accepted and cannot be run is kept in a durable inbox, or dropped and logged. What does not end when
+        it is cancelled is left behind and logged: this returns after `drain` and seven times `stop_timeout` seconds at
+        the latest, unless something keeps the event loop from running.
+
+        Raises:
+            KeyboardInterrupt: A turn or a channel has raised it.
         """
-        tasks = self._tasks
-        if tasks is None:
-            return
-        self._closing = True
+        life = self._life
+        if life is None:
+            return None
         try:
-            with anyio.CancelScope(shield=True):
-                await self._end()
+            if self._publishing is not None:
+                with anyio.CancelScope(shield=True):
+                    await self._end(self._publishing)
         finally:
             self._framework.bind_router(None)
             self._pipeline.steering = self._pipeline.changed = None
             with suppress(PluginNameError):  # somebody else has removed it
                 self._framework.unregister(PLUGIN)
-            tasks.cancel_scope.cancel()
-            with anyio.CancelScope(shield=True):
-                await self._sessions.ended()
-            # without the error: a task group would wrap what the program raised
-            await tasks.__aexit__(None, None, None)
+            swallowed = life.__exit__(kind, error, trace)
+        if self._fatal is not None:
+            raise self._fatal
+        return swallowed
 
-    async def _end(self) -> None:
+    async def _end(self, publishing: Job) -> None:
         limits = self._limits
-        groups = self._debounce.take()
+        self._arrivals.close()
         with anyio.move_on_after(limits.drain):
-            while groups:
-                await self._admit_joined(*groups[0], late=False)
-                del groups[0]
             await self._sessions.drained()
-        with anyio.move_on_after(limits.stop_timeout) as scope:
-            await self._sessions.halt()
-        if scope.cancelled_caught:
-            logger.error("gateway.turns_still_running: they do not let themselves be cancelled")
+        self._arrivals.halt()
+        self._sessions.halt()
+        with anyio.move_on_after(limits.stop_timeout):
+            await self._arrivals.ended()
+            await self._sessions.ended()
+        for session_id in self._sessions.leave_behind():
+            _left_behind("a turn of session", session_id)
+        for session_id in self._arrivals.left_behind():
+            _left_behind("an admission in session", session_id)
         for kind in ("interface", "lifecycle"):
             await self._stop_channels([host for host in self._hosts.values() if host.channel.kind == kind])
-        late, self._late = self._late or [], None
-        late = [receipt for _, group in groups for receipt in group] + late
-        await self._sessions.keep()
-        for receipt in late:
-            await self._handover.keep(receipt.session_id, [receipt])
+        await self._keep(self._arrivals.left())
         self._announcer.end()
-        with anyio.move_on_after(limits.stop_timeout):
-            await self._published.wait()
-        if self._publishing is not None:
-            self._publishing.cancel()
+        await self._within(publishing, "the handlers of", "events")
 
     async def _stop_channels(self, hosts: Collection[ChannelHost]) -> None:
-        with anyio.move_on_after(2 * self._limits.stop_timeout):  # one that does not let itself be cancelled
-            async with anyio.create_task_group() as tasks:
-                for host in hosts:
-                    tasks.start_soon(host.stop)
+        for host in hosts:
+            host.ask_to_stop()
+        with anyio.move_on_after(2 * self._limits.stop_timeout):
+            for host in hosts:
+                await host.ended()
+        for host in hosts:
+            if host.leave_behind():
+                _left_behind("the channel", host.name)
+
+    async def _keep(self, late: Collection[Receipt]) -> None:
+        """Have the inbox keep what was not run; what it does not take in time is dropped."""
+        left = {id(receipt): receipt for receipt in (*self._sessions.waiting(), *late)}
+
+        async def keep() -> None:
+            await self._sessions.keep()
+            for receipt in late:
+                await self._handover.keep(receipt.session_id, [receipt])
+
+        await self._within(Job(self._tasks, keep), "the steering inbox of", "the application")
+        for receipt in left.values():
+            self._handover.not_run(receipt.session_id, receipt)
+
+    async def _within(self, job: Job, what: str, name: str) -> None:
+        with anyio.move_on_after(self._limits.stop_timeout):
+            await job.ended()
+        if not job.is_over:
+            job.cancel()
+            _left_behind(what, name)
 
     # ----------------------------------------------------------------------------------------------- messages
 
@@ -241,20 +264,15 @@ class ChannelManager:
             if session_id is None:
                 session_id = await self._framework.resolve_session(envelope)
             receipt.session_id = session_id
-            host = self._hosts.get(envelope.channel or "")
-            if host is None or not host.channel.needs_debounce or envelope.kind == "command":
-                await self._admit(session_id, receipt, host)
-            elif self._closing or self._tasks is None:
-                await self._too_late(receipt)
-            else:
-                await self._debounce.add(session_id, receipt, self._tasks)
-        except Exception as error:
-            receipt.error = error
-            self._announcer.move(receipt, "dropped", f"it could not be admitted: {error}", over=True)
-        except BaseException:
-            if not receipt.is_accepted:
-                self._not_accepted(receipt)
-            raise
+            await self._arrivals.accept(session_id, receipt)
+        except BaseException as error:
+            try:
+                failure = failure_of(error, f"arrival of message {receipt.number}")
+            except BaseException:
+                if not receipt.is_accepted:
+                    self._arrivals.not_accepted(receipt)
+                raise
+            self._arrivals.refuse(receipt, failure)
         return receipt
 
     async def _handle(self, message: Envelope) -> None:
@@ -263,71 +281,6 @@ class ChannelManager:
             await self.submit(message)
         except ValueError as error:
             logger.exception("gateway.unreadable_message: %s", error)
-
-    async def _admit_joined(self, session_id: str, receipts: list[Receipt], *, late: bool = True) -> None:
-        receipt = receipts[0]
-        if len(receipts) > 1:
-            receipt = Receipt(joined([one.message for one in receipts]), receipt.number, receipts)
-            receipt.session_id = session_id
-        try:
-            await self._admit(session_id, receipt, self._hosts.get(receipt.message.channel or ""), late=late)
-        except Exception as error:
-            receipt.error = error
-            self._announcer.move(receipt, "dropped", f"it could not be admitted: {error}", over=True)
-
-    async def _admit(self, session_id: str, receipt: Receipt, host: ChannelHost | None, *, late: bool = True) -> None:
-        """Decide about a message, and do it; messages of one session one after the other.
-
-        Args:
-            session_id: The session.
-            receipt: The message.
-            host: Its channel.
-            late: Whether a message that comes while the gateway stops comes too late.
-        """
-        sessions = self._sessions
-        session = sessions.get(session_id)
-        if not session.enter_at_once():
-            await session.enter()
-        try:
-            if late and sessions.is_full(session):
-                await sessions.room(session)
-            if late and (self._closing or self._tasks is None):
-                await self._too_late(receipt)
-            else:
-                decision = _PROCESS
-                if self._pipeline.admits or (host is not None and host.has_rule):
-                    decision = await self._decide(session, receipt.message)
-                if not sessions.apply(session, receipt, decision):
-                    await sessions.steer(session, receipt)
-            receipt.is_accepted = True
-        finally:
-            sessions.leave(session)
-
-    async def _too_late(self, receipt: Receipt) -> None:
-        if self._late is None or self._tasks is None:
-            await self._handover.keep(receipt.session_id, [receipt])
-        else:
-            self._late.append(receipt)
-
-    def _not_accepted(self, receipt: Receipt) -> None:
-        """Report a message whose sender is cancelled; at the end of the gateway, see to it that it is kept."""
-        if self._closing and self._late is not None:
-            self._late.append(receipt)
-        else:
-            self._announcer.move(receipt, "dropped", "its sender was cancelled before it was accepted", over=True)
-
-    async def _decide(self, session: Session, message: Envelope) -> AdmitDecision:
-        turn = self._sessions.snapshot(session)
-        decision: object = None
-        if self._pipeline.admits:
-            decision = await self._framework.admit_message(session_id=session.id, message=message, turn=turn)
-        try:
-            if decision is None:
-                decision = self._channel_decision(message, turn)
-            return _PROCESS if decision is None else _checked(decision)
-        except Exception as error:
-            await self._framework.runtime.notify_error(stage=Stage.ADMIT_MESSAGE, error=error, message=message)
-            return AdmitDecision("follow_up", f"admission failed: {error}")
 
     def snapshot(self, session_id: str) -> TurnSnapshot:
         """What a session is doing."""
@@ -368,11 +321,7 @@ class ChannelManager:
 
     async def admit(self, session_id: str, message: Envelope, turn: TurnSnapshot, /) -> AdmitDecision | None:
         """What the channel of a message decides about it; see `ChannelRouter`."""
-        return self._channel_decision(message, turn)
-
-    def _channel_decision(self, message: Envelope, turn: TurnSnapshot) -> AdmitDecision | None:
-        host = self._hosts.get(message.channel or "")
-        return None if host is None else host.channel.admit(turn.session_id, message, turn)
+        return self._arrivals.channel_decision(message, turn)
 
     async def quit(self, session_id: str, /) -> None:
         """Cancel the running turns of a session; see `ChannelRouter`."""
@@ -384,8 +333,5 @@ class ChannelManager:
         return host if host is not None and host.state in ("starting", "running") else None
 
 
-def _checked(decision: object) -> AdmitDecision:
-    """What an untyped plugin or channel decided."""
-    if isinstance(decision, AdmitDecision) and decision.action in _ACTIONS:
-        return decision
-    raise TypeError(f"expected an AdmitDecision with one of {', '.join(_ACTIONS)}, got {decision!r} - admission")
+def _left_behind(what: str, name: str) -> None:
+    logger.error("gateway.left_behind: %s %s does not end", what, name)

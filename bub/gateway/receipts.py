@@ -68,8 +68,8 @@ class Receipt:
 
     @property
     def is_over(self) -> bool:
-        """Whether the status is the last one."""
-        return self._over
+        """Whether the status is the last one, of the message or of what it was joined from."""
+        return self._over or (bool(self.parts) and self.parts[0].is_over)
 
     async def done(self) -> MessageStatus:
         """The last status: `processed`, `dropped`, or `requeued` when the inbox keeps the message for the next start.

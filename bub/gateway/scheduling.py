@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context
 from typing import Final
 
 import anyio
-from anyio.abc import TaskGroup
 
 from bub.application import CommandChanged
 from bub.channels.admission import AdmitDecision, TurnSnapshot
+from bub.envelope import Envelope
 from bub.framework.framework import BubFramework, pipeline_of
 from bub.gateway.announcing import Announcer
+from bub.gateway.faults import failure_of, interrupt_in
 from bub.gateway.handover import CANCELLED, Handover
+from bub.gateway.loop_tasks import StartTask
 from bub.gateway.receipts import Receipt
+from bub.gateway.room import Room
 from bub.gateway.sessions import Session
 from bub.gateway.workers import Worker, Workers, current_worker
 from bub.turn import Stage
 
 logger: Final = logging.getLogger("bub.gateway")
+
+LEFT_BEHIND: Final = "its turn did not end when it was cancelled"
 
 
 class Sessions:
@@ -30,10 +35,12 @@ class Sessions:
         framework: Runs the turns.
         announcer: Publishes what changes.
         handover: Brings messages into the inbox and out of it.
+        room: How much may wait.
         stream_output: Whether answers are shown while they are made.
         max_turns: How many turns may be in progress.
-        max_waiting: How many messages of one session may wait.
-        max_waiting_total: How many messages of all sessions may wait.
+
+    Attributes:
+        room: How much may wait.
     """
 
     def __init__(
@@ -41,11 +48,10 @@ class Sessions:
         framework: BubFramework,
         announcer: Announcer,
         handover: Handover,
+        room: Room,
         *,
         stream_output: bool,
         max_turns: int,
-        max_waiting: int,
-        max_waiting_total: int,
     ) -> None:
         self._pipeline: Final = pipeline_of(framework)
         self._runtime: Final = framework.runtime
@@ -53,13 +59,10 @@ class Sessions:
         self._announcer: Final = announcer
         self._handover: Final = handover
         self._stream_output: Final = stream_output
-        self._max_waiting: Final = max_waiting
-        self._max_total: Final = max_waiting_total
         self._sessions: Final[dict[str, Session]] = {}
-        self._total = 0
-        self._room: anyio.Event | None = None
         self._idle: anyio.Event | None = None
-        self._halted = False
+        self.room: Final = room
+        self._interrupted: Callable[[BaseException], None] | None = None
         self._workers: Final = Workers[Session](_context_of, self._take, _has_more, limit=max_turns)
 
     def __len__(self) -> int:
@@ -70,13 +73,15 @@ class Sessions:
         """Whether a session has work."""
         return session_id in self._sessions
 
-    def begin(self, tasks: TaskGroup) -> None:
-        """Run turns from now on, for a task group, which ends after `ended`."""
-        self._workers.begin(tasks)
+    def begin(self, start: StartTask, interrupted: Callable[[BaseException], None]) -> None:
+        """Run turns from now on.
 
-    async def ended(self) -> None:
-        """Return when no turn is in progress."""
-        await self._workers.ended()
+        Args:
+            start: Starts the tasks in which they run.
+            interrupted: Is told that a turn has raised a KeyboardInterrupt.
+        """
+        self._interrupted = interrupted
+        self._workers.begin(start)
 
     def find(self, session_id: str) -> Session | None:
         """The session, when it has work."""
@@ -93,31 +98,7 @@ class Sessions:
         """Say that a message of the session is admitted."""
         session.leave()
         if not session.running:
-            self._forget(session)
-
-    async def room(self, session: Session) -> None:
-        """Return when another message may wait.
-
-        A turn that sends a message to its own session does not wait: it would wait for itself.
-        """
-        while self.is_full(session):
-            worker = current_worker.get()
-            if worker is not None and worker in session.workers:
-                return
-            if self._room is None:
-                self._room = anyio.Event()
-            await self._room.wait()
-
-    def is_full(self, session: Session) -> bool:
-        """Whether no other message of the session may wait."""
-        if self._halted:
-            return False
-        if self._total >= self._max_total or self._announcer.is_full:
-            return True
-        own = len(session.starting) + len(session.waiting)
-        return (
-            own + len(session.steered) >= self._max_waiting and own + self._handover.count(session) >= self._max_waiting
-        )
+            self.forget(session)
 
     # ---------------------------------------------------------------------------------------------- admission
 
@@ -140,15 +121,19 @@ class Sessions:
             self._wait(session, receipt)
 
     def _create_turn(self, session: Session, receipt: Receipt) -> None:
+        if self._handover.holding is not None:
+            self._handover.hold(session, receipt)
         session.running += 1
         session.starting.append(receipt)
-        self._total += 1
+        self.room.total += 1
         self._tell(session)
         self._workers.offer(session)
 
     def _wait(self, session: Session, receipt: Receipt) -> None:
+        if self._handover.holding is not None:
+            self._handover.hold(session, receipt)
         session.wait(receipt)
-        self._total += 1
+        self.room.total += 1
         self._advance(session)  # the turns may have ended while the inbox was asked
         self._tell(session)
 
@@ -179,18 +164,13 @@ class Sessions:
         if session.starting:
             receipt = session.starting.popleft()
             session.workers.add(worker)
-            self._total -= 1
-            if self._room is not None:
-                self._make_room()
+            worker.receipt = receipt
+            self.room.total -= 1
+            if self.room.more is not None:
+                self.room.look_again()
             return self._turn(session, receipt, worker)
         session.unsettled = False
         return self._settle(session)
-
-    def _make_room(self) -> None:
-        """Have the senders look again that wait for room."""
-        if self._room is not None:
-            self._room.set()
-            self._room = None
 
     async def _turn(self, session: Session, receipt: Receipt, worker: Worker) -> None:
         is_command = receipt.message.kind == "command"
@@ -201,31 +181,49 @@ class Sessions:
             receipt.result = await self._pipeline.turn(
                 receipt.message, streamed=self._stream_output, session_id=session.id
             )
-        except Exception as error:
-            receipt.error = session.error = error
-            logger.error("gateway.turn_failed %s: %s", session.id, error, extra={"session_id": session.id})
-            await self._runtime.notify_error(stage=Stage.TURN, error=error, message=receipt.message)
-        except BaseException:
-            session.cancelled = True
-            self._announcer.move(receipt, "dropped", CANCELLED, over=True)
-            raise
+        except BaseException as raised:
+            await self._raised(session, receipt, raised)
         finally:
-            receipt.move("processed", over=True)
+            self._announcer.move(receipt, "processed", over=True)
             if is_command:
                 self._command(receipt, "finished")
             session.workers.discard(worker)
             if worker.over is not None:
                 worker.end_turn()
-            session.running -= 1
+            if session.running:  # else it was left behind, and has ended after all
+                session.running -= 1
             at_end = receipt.claim is None
             if session.steered and not session.running:
                 self._settle_next(session, at_end=at_end)
             if session.waiting:
                 self._advance(session, at_end=at_end)
             self._tell(session)
-            self._forget(session)
+            self.forget(session)
             if receipt.claim is not None:  # an inbox may wait here
                 await self._handover.settle(session, (receipt.claim,))
+
+    async def _raised(self, session: Session, receipt: Receipt, raised: BaseException) -> None:
+        """Take in what a turn has raised: its failure, which is shown; cancellation goes on."""
+        try:
+            error = failure_of(raised, f"turn of session {session.id!r}")
+        except BaseException as stop:
+            session.cancelled = True
+            self._announcer.move(receipt, "dropped", CANCELLED, over=True)
+            if self._interrupted is None or interrupt_in(stop) is None:
+                raise
+            self._interrupted(stop)
+            return
+        receipt.error = session.error = error
+        logger.error("gateway.turn_failed %s: %s", session.id, error, extra={"session_id": session.id})
+        await self.report(Stage.TURN, error, receipt.message)
+
+    async def report(self, stage: str, error: Exception, message: Envelope) -> None:
+        """Show an error to `on_error`; what that raises itself is logged."""
+        try:
+            await self._runtime.notify_error(stage=stage, error=error, message=message)
+        except BaseException as raised:
+            failure = failure_of(raised, f"on_error for {stage}")
+            logger.error("gateway.on_error_failed %s: %s", stage, failure, exc_info=failure)
 
     def _command(self, receipt: Receipt, action: str) -> None:
         name = receipt.message.content.split(maxsplit=1)[:1]
@@ -241,9 +239,10 @@ class Sessions:
             session.starting.append(session.waiting.popleft())
             self._workers.offer(session, at_end=at_end)
 
-    def _forget(self, session: Session) -> None:
-        if self._room is not None:
-            self._make_room()
+    def forget(self, session: Session) -> None:
+        """Let go of a session that has no work, and have those look again who wait for room."""
+        if self.room.more is not None:
+            self.room.look_again()
         if session.is_idle and self._sessions.get(session.id) is session:
             del self._sessions[session.id]
             if self._idle is not None and not self._sessions:
@@ -260,12 +259,12 @@ class Sessions:
         session.settling = False
         self._advance(session, at_end=True)
         self._tell(session)
-        self._forget(session)
+        self.forget(session)
 
     async def _take_back(self, session: Session) -> None:
         for receipt in await self._handover.take_back(session):
             session.wait(receipt)
-            self._total += 1
+            self.room.total += 1
 
     # --------------------------------------------------------------------------------------------------- ends
 
@@ -294,27 +293,47 @@ class Sessions:
                 self._idle = anyio.Event()
             await self._idle.wait()
 
-    async def halt(self) -> None:
-        """Begin no more turns, cancel those in progress, and return when they are over."""
-        self._halted = True
-        self._make_room()
+    def halt(self) -> None:
+        """Begin no more turns, and cancel those in progress."""
+        self.room.is_unlimited = True
+        self.room.look_again()
         self._workers.halt()
+
+    async def ended(self) -> None:
+        """Return when no turn is in progress."""
         await self._workers.ended()
+
+    def leave_behind(self) -> list[str]:
+        """Give up the turns that do not let themselves be cancelled; the sessions that they belong to."""
+        left = [session for session in self._sessions.values() if session.workers]
+        for session in left:
+            session.cancelled = True
+            for worker in session.workers:
+                if worker.receipt is not None:
+                    self._announcer.move(worker.receipt, "dropped", LEFT_BEHIND, over=True)
+        return [session.id for session in left]
+
+    def waiting(self) -> list[Receipt]:
+        """What waits for a turn, or for one to take it."""
+        sessions = self._sessions.values()
+        return [one for session in sessions for one in (*session.starting, *session.waiting, *session.steered)]
 
     async def keep(self) -> None:
         """Put what has not been run into the inbox where that is durable, else say that it is dropped."""
         for session in list(self._sessions.values()):
+            abandoned = [worker.receipt for worker in session.workers if worker.receipt is not None]
+            await self._handover.settle(session, [one.claim for one in abandoned if one.claim is not None])
             if session.steered or self._handover.count(session):
                 await self._take_back(session)
             left = [*session.starting, *session.waiting]
             left.sort(key=lambda receipt: receipt.number)
-            self._total -= len(left)
+            self.room.total -= len(left)
             session.starting.clear()
             session.waiting.clear()
             session.running = 0
             session.settling = session.unsettled = False
             await self._handover.keep(session.id, left)
-            self._forget(session)
+            self.forget(session)
 
     async def hold(self) -> Sequence[Session]:
         """The sessions with messages that an earlier program has left in a durable inbox; what comes waits behind."""

@@ -24,20 +24,48 @@ class Gate:
 
     Args:
         held: Whether somebody is in already.
+
+    Attributes:
+        held: Whether somebody is in.
     """
 
-    __slots__ = ("_held", "_waiting")
+    __slots__ = ("_waiting", "held")
 
     def __init__(self, *, held: bool = False) -> None:
-        self._held = held
+        self.held: bool = held
         self._waiting: deque[anyio.Event] | None = None
 
     def enter_at_once(self) -> bool:
         """Enter if nobody is in; whether that is so."""
-        if self._held:
+        if self.held:
             return False
-        self._held = True
+        self.held = True
         return True
+
+    def reserve(self, *, first: bool = False) -> anyio.Event:
+        """Take a place: the event is set when the gate is the caller's, who gives it up by `give_up` in any case.
+
+        Args:
+            first: Whether it is the first place, and not the last one.
+        """
+        place = anyio.Event()
+        if self.enter_at_once():
+            place.set()
+            return place
+        if self._waiting is None:
+            self._waiting = deque()
+        if first:
+            self._waiting.appendleft(place)
+        else:
+            self._waiting.append(place)
+        return place
+
+    def give_up(self, place: anyio.Event) -> None:
+        """Leave the gate, or the place before it."""
+        if place.is_set():
+            self.leave()
+        elif self._waiting is not None:
+            self._waiting.remove(place)
 
     async def enter(self) -> None:
         """Return when the gate is the caller's, who has to `leave` it.
@@ -47,17 +75,11 @@ class Gate:
         """
         if self.enter_at_once():
             return
-        if self._waiting is None:
-            self._waiting = deque()
-        turn = anyio.Event()
-        self._waiting.append(turn)
+        place = self.reserve()
         try:
-            await turn.wait()
+            await place.wait()
         except BaseException:
-            if turn.is_set():
-                self.leave()
-            else:
-                self._waiting.remove(turn)
+            self.give_up(place)
             raise
 
     def leave(self) -> None:
@@ -65,7 +87,48 @@ class Gate:
         if self._waiting:
             self._waiting.popleft().set()
         else:
-            self._held = False
+            self.held = False
+
+
+class Group:
+    """Messages of one sender that wait to be joined.
+
+    Args:
+        session: Their session.
+        latest: When the group ends whatever comes.
+
+    Attributes:
+        session: Their session.
+        latest: When the group ends whatever comes.
+        due: When it ends if nothing comes.
+        receipts: The messages.
+        over: Set when it is to end before it is due.
+        place: Its place among the messages of the session that wait to be admitted, once it has ended.
+        scope: Cancels its admission.
+        is_admitted: Whether it is admitted.
+        ended: Set when it is that, or its admission was cancelled.
+    """
+
+    __slots__ = ("due", "ended", "is_admitted", "latest", "over", "place", "receipts", "scope", "session")
+
+    def __init__(self, session: Session, latest: float) -> None:
+        self.session: Final = session
+        self.latest: Final = latest
+        self.due: float = latest
+        self.receipts: Final[list[Receipt]] = []
+        self.over: Final = anyio.Event()
+        self.place: anyio.Event | None = None
+        self.scope: Final = anyio.CancelScope()
+        self.is_admitted: bool = False
+        self.ended: Final = anyio.Event()
+
+    def takes(self, message: Envelope) -> bool:
+        """Whether a message can be joined to those here."""
+        return _source(self.receipts[-1].message) == _source(message)
+
+
+def _source(message: Envelope) -> tuple[object, ...]:
+    return (type(message), message.channel, message.chat_id, message.sender_id, message.output_channel, message.kind)
 
 
 class Session:
@@ -82,8 +145,11 @@ class Session:
         claimed: What the turns in progress have taken from an inbox that keeps it until it is settled.
         steered: Messages that were put into the inbox during the turns in progress, by their order of arrival.
         workers: Who runs the turns that have begun.
-        admitting: How many messages are being admitted.
+        admitting: How many messages are being admitted, or wait for that.
         gate: Held while a message is admitted, once another one waits for that.
+        entrance: Held while a sender waits for room, once there is none.
+        group: Messages that wait to be joined.
+        held: How many groups of such messages are not admitted.
         inbox_gate: Held while the gateway uses the inbox.
         settling: Whether what is left in the inbox has to be taken out before the next turn.
         unsettled: Whether nobody has begun with that.
@@ -92,8 +158,9 @@ class Session:
         cancelled: Whether the turn that ended last was cancelled.
     """
 
-    __slots__ = ("admitting", "cancelled", "claimed", "error", "gate", "id", "inbox_gate", "listed", "running",
-                 "settling", "starting", "steered", "unsettled", "waiting", "workers")  # fmt: skip
+    __slots__ = ("admitting", "cancelled", "claimed", "entrance", "error", "gate", "group", "held", "id", "inbox_gate",
+                 "listed", "running", "settling", "starting", "steered", "unsettled", "waiting",
+                 "workers")  # fmt: skip
 
     def __init__(self, session_id: str) -> None:
         self.id: Final = session_id
@@ -105,6 +172,9 @@ class Session:
         self.workers: set[Worker] = set()
         self.admitting: int = 0
         self.gate: Gate | None = None
+        self.entrance: Gate | None = None
+        self.group: Group | None = None
+        self.held: int = 0
         self.inbox_gate: Gate | None = None
         self.settling: bool = False
         self.unsettled: bool = False
@@ -118,9 +188,22 @@ class Session:
         return bool(self.running or self.settling or self.waiting)
 
     @property
+    def room_taken(self) -> int:
+        """How many messages wait, or were put into the inbox for the turns in progress."""
+        return len(self.starting) + len(self.waiting) + self.held + len(self.steered)
+
+    @property
     def is_idle(self) -> bool:
         """Whether nothing is left to know."""
-        return not (self.running or self.waiting or self.settling or self.admitting or self.steered)
+        return not (
+            self.running
+            or self.waiting
+            or self.settling
+            or self.admitting
+            or self.steered
+            or self.held
+            or self.entrance is not None
+        )
 
     def enter_at_once(self) -> bool:
         """Enter if no other message of the session is being admitted; whether that is so."""
@@ -135,22 +218,48 @@ class Session:
         Cancellation:
             There is nothing to leave.
         """
-        self.admitting += 1
-        if self.admitting == 1:
-            return
+        if not self.enter_at_once():
+            await self.wait_for(self.reserve())
+
+    def reserve(self, *, first: bool = False) -> anyio.Event:
+        """Take a place among those who wait to be admitted, for `wait_for`.
+
+        Args:
+            first: Whether it is the first place, and not the last one.
+        """
         if self.gate is None:
-            self.gate = Gate(held=True)
+            self.gate = Gate(held=self.admitting > 0)
+        self.admitting += 1
+        return self.gate.reserve(first=first)
+
+    async def wait_for(self, place: anyio.Event) -> None:
+        """Return when it is the turn of a place; `leave` comes after it.
+
+        Cancellation:
+            There is nothing to leave.
+        """
         try:
-            await self.gate.enter()
+            await place.wait()
         except BaseException:
-            self.admitting -= 1
+            self.give_up(place)
             raise
+
+    def give_up(self, place: anyio.Event) -> None:
+        """Leave a place for which nobody waits any more."""
+        if place.is_set():
+            self.leave()
+        elif self.gate is not None:
+            self.admitting -= 1
+            self.gate.give_up(place)
 
     def leave(self) -> None:
         """Let the next message be admitted."""
         self.admitting -= 1
         if self.gate is not None:
-            self.gate.leave()
+            if self.admitting:
+                self.gate.leave()
+            else:
+                self.gate = None
 
     def use_inbox(self) -> Gate:
         """The gate before the inbox."""

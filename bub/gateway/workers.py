@@ -10,9 +10,9 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import anyio
 import anyio.lowlevel
-from anyio.abc import TaskGroup
 
-from bub.gateway.loop_tasks import StartTask, task_starter
+from bub.gateway.loop_tasks import StartTask
+from bub.gateway.receipts import Receipt
 
 SLICE: Final = 0.001
 """Seconds after which a worker that need not wait lets other tasks run."""
@@ -24,12 +24,14 @@ class Worker:
     Attributes:
         scope: Cancels the turn in progress; the worker ends with it.
         over: Set at the end of the turn in progress, when somebody waits for that.
+        receipt: The message whose turn began last.
     """
 
-    __slots__ = ("over", "scope")
+    __slots__ = ("over", "receipt", "scope")
 
     def __init__(self) -> None:
-        self.scope: Final = anyio.CancelScope(shield=True)  # the gateway alone says when it ends
+        self.scope: Final = anyio.CancelScope()
+        self.receipt: Receipt | None = None
         self.over: anyio.Event | None = None
 
     async def turn_over(self) -> None:
@@ -98,9 +100,13 @@ class Workers(Generic[S]):
         self._last: Worker | None = None
         self.count: int = 0
 
-    def begin(self, tasks: TaskGroup) -> None:
-        """Have workers from now on, for a task group; before, nothing is begun."""
-        self._start_task = task_starter(tasks)
+    def begin(self, start: StartTask) -> None:
+        """Have workers from now on; before, nothing is begun.
+
+        Args:
+            start: Starts the tasks in which they are.
+        """
+        self._start_task = start
 
     def offer(self, source: S, *, at_end: bool = False) -> None:
         """Put a source that has a piece at the end of the queue, unless it is there.

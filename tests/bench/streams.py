@@ -43,6 +43,9 @@ class Router:
     async def admit(self, session_id: str, message: Envelope, turn: TurnSnapshot, /) -> AdmitDecision | None:
         return None
 
+    def snapshot(self, session_id: str, /) -> TurnSnapshot:
+        return TurnSnapshot(session_id, False, 0, 0)
+
     async def quit(self, session_id: str, /) -> None: ...
 
 

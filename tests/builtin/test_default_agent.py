@@ -162,7 +162,7 @@ async def test_two_turns_of_one_session_leave_whole_exchanges() -> None:
     client = Client(answer, loop=True)
     provided = plugin(provide_tools=lambda: [wait], provide_tape_store=lambda: store)
     framework = framework_of(client, provided)
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with framework.running(), anyio.create_task_group() as tasks:
             tasks.start_soon(say, framework, "one")
             tasks.start_soon(say, framework, "two")
@@ -303,7 +303,7 @@ async def test_a_turn_that_outlives_the_application_does_not_hang() -> None:
         async with framework.running():
             tasks.start_soon(late)
             await anyio.sleep(0.3)
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             await ended.wait()
     assert client.opened == 0
     assert client.log == ["+", "-"]

@@ -84,7 +84,7 @@ def runs(pid: int) -> bool:
 
 
 async def until_ended(pid: int) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         while runs(pid):
             await anyio.sleep(0.01)
 
@@ -397,7 +397,7 @@ async def test_stop_returns_although_a_detached_descendant_holds_the_pipe(enviro
             started = time.monotonic()
             await process.stop(0.2)
             assert time.monotonic() - started < 0.2 + BOUND
-            with anyio.fail_after(1):
+            with anyio.fail_after(20):
                 await ended.wait()
         assert runs(holder)
         assert await read_all(process.stderr) == b"err\n"
@@ -422,7 +422,7 @@ async def test_stop_ends_a_send_although_a_detached_descendant_holds_the_pipe(en
             tasks.start_soon(send)
             await anyio.wait_all_tasks_blocked()
             await process.stop(0.2)
-            with anyio.fail_after(1):
+            with anyio.fail_after(20):
                 await broken.wait()
     finally:
         os.kill(holder, signal.SIGKILL)
@@ -431,7 +431,7 @@ async def test_stop_ends_a_send_although_a_detached_descendant_holds_the_pipe(en
 
 async def test_stop_keeps_what_was_written(environment: LocalEnvironment) -> None:
     process = await environment.spawn("echo out; echo err >&2; kill -STOP $$")
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         while Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
             await anyio.sleep(0.01)
     await process.stop(0)
@@ -713,7 +713,7 @@ async def test_one_whose_output_was_read_without_waiting_is_released(environment
     await read_all(process.stdout)
     await read_all(process.stderr)
     await until_ended(process.pid)
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         while process.returncode is None:
             await anyio.sleep(0.01)
     await run(environment, "true")
@@ -754,7 +754,7 @@ async def test_files_that_cannot_be_read(environment: LocalEnvironment, tmp_path
     with pytest.raises(IsADirectoryError, match="expected a file, got a folder"):
         await environment.read_bytes(".")
     for path in ("pipe", "/dev/zero"):
-        with pytest.raises(OSError, match="expected a regular file"), anyio.fail_after(1):
+        with pytest.raises(OSError, match="expected a regular file"), anyio.fail_after(20):
             await environment.read_bytes(path)
     assert await environment.read_text("/proc/self/comm")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -194,6 +195,7 @@ def at_a_terminal(user: Bub, typed: bytes, *arguments: str, **variables: str) ->
     pty = pytest.importorskip("pty")
     process_id, terminal = pty.fork()
     if process_id == 0:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell that runs the tests in the background ignores it
         os.chdir(user.folder)
         os.execvpe(user.command[0], [*user.command, *arguments], {**user.variables, "TERM": "xterm", **variables})
     shown = b""
@@ -226,6 +228,14 @@ def test_somebody_at_a_terminal_is_asked(user: Bub, typed: bytes, code: int, las
     ended, shown = at_a_terminal(user, typed, "tape", "reset", "cli:local")
     assert (ended, shown.splitlines()[-1]) == (code, last)
     assert shown.startswith("Remove the 6 entries of tape cli:local? [y/N] ")
+
+
+@needs_a_terminal
+def test_a_terminal_obeys_nothing_that_is_in_a_reply(user: Bub) -> None:
+    """A program that reads the reply gets it as it is."""
+    text = "\x1b[31mred\u202e"
+    assert at_a_terminal(user, b"", "run", text) == (0, "heard: \\x1b[31mred\\u202e\n")
+    assert user.run("run", "--session-id", "other", text).out == f"heard: {text}\n"
 
 
 @needs_a_terminal

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 
 import anyio
 import pytest
 
 from bub.builtin.telegram_channel import TelegramChannel
-from bub.channels.channel import Channel, MessageHandler
+from bub.channels.channel import Channel, MessageHandler, StopTurns
 from bub.framework.framework import BubFramework
+from bub.framework.stopping import stop_turns
 from bub.gateway.limits import GatewayLimits
 from bub.gateway.manager import ChannelManager
 from bub.hooks.markers import hookimpl
@@ -35,14 +37,17 @@ class Plugin:
         ended: Whether the lifespan has ended.
     """
 
-    def __init__(self, server: TelegramServer, between: anyio.Event | None = None) -> None:
+    def __init__(
+        self, server: TelegramServer, between: anyio.Event | None = None, stop: StopTurns | None = None
+    ) -> None:
         self.ended = False
         self._server = server
         self._between = between
+        self._stop = stop
 
     @hookimpl.provide_channels
     def provide_channels(self, message_handler: MessageHandler) -> list[Channel]:
-        return [TelegramChannel(message_handler, quick_settings(self._server))]
+        return [TelegramChannel(message_handler, quick_settings(self._server), stop=self._stop)]
 
     @hookimpl.provide_lifespan
     async def provide_lifespan(self) -> AsyncIterator[None]:
@@ -74,6 +79,25 @@ async def test_a_message_is_answered(streamed: bool) -> None:
             await server.until(lambda: server.texts(7) == ["You said: again"])
         assert server.texts(8) == ["You said: hello"]
         assert server.updates == []
+
+
+async def test_an_answer_is_stopped_from_the_chat() -> None:
+    between = anyio.Event()
+    async with telegram_server() as server:
+        framework = BubFramework()
+        framework.register(Plugin(server, between, partial(stop_turns, framework)), name="plugin")
+        with anyio.fail_after(GUARD):
+            async with framework.running(), ChannelManager(framework, stream_output=True, limits=LIMITS) as manager:
+                server.receive("hello")
+                await server.until(lambda: server.texts() == ["You said:"])
+                server.receive("/stop")
+                await server.until(lambda: server.texts() == ["You said:", "Stopped."])
+                assert not manager.busy_sessions
+                server.receive("/stop")
+                await server.until(lambda: server.texts()[2:] == ["Nothing is in progress."])
+                between.set()
+                server.receive("again")
+                await server.until(lambda: server.texts()[3:] == ["You said: again"])
 
 
 async def test_s84_a_gateway_that_is_interrupted_ends_in_order() -> None:

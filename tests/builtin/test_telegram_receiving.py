@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from bub.builtin.telegram_channel import TelegramChannel
+from bub.builtin.telegram_channel import NOTHING_TO_STOP, STOPPED, STOPPING, TelegramChannel
 from bub.builtin.telegram_settings import TelegramSettings
 from bub.channels.admission import AdmitDecision, TurnSnapshot
 from bub.channels.channel import Channel
@@ -18,9 +18,12 @@ from bub.envelope import Envelope, to_envelope
 from bub.errors import ChannelError, ConfigError
 from bub.turn import THREAD_ID
 from tests.doubles.telegram_server import (
+    ANN,
     BOT,
     GROUP,
+    PRIVATE,
     TOKEN,
+    Answer,
     Do,
     Drop,
     Hold,
@@ -346,6 +349,151 @@ async def test_a_handler_that_fails_does_not_stop_the_others(
         server.receive("good")
         assert (await talk.message()).content == "good"
     assert "telegram.not_taken" in caplog.text
+
+
+GOOD = {"message_id": 90, "date": 1_700_000_000, "chat": PRIVATE, "from": ANN, "text": "x"}
+ALBUM = GOOD | {"media_group_id": "a"}
+
+odd_updates = [
+    {},
+    {"brand_new_kind": {"a": 1}},
+    {"message": 7},
+    {"message": None},
+    {"message": []},
+    {"message": {}},
+    {"message": {"text": "no chat, no date"}},
+    {"message": GOOD | {"date": "yesterday"}},
+    {"message": GOOD | {"date": 10**30}},
+    {"message": GOOD | {"chat": 7}},
+    {"message": GOOD | {"chat": {"id": 7}}},
+    {"message": GOOD | {"from": "ann"}},
+    {"message": GOOD | {"from": {"id": None, "is_bot": 1, "first_name": 3}}},
+    {"message": GOOD | {"text": 5}},
+    {"message": GOOD | {"text": {"a": "b"}}},
+    {"message": GOOD | {"entities": [{"type": "mention"}]}},
+    {"message": GOOD | {"entities": [{"type": "x", "offset": -9, "length": 10**9}]}},
+    {"message": GOOD | {"entities": 3}},
+    {"message": GOOD | {"photo": "none"}},
+    {"message": GOOD | {"photo": [{"file_id": 1}]}},
+    {"message": GOOD | {"media_group_id": ["a", {}]}},
+    {"message": ALBUM | {"chat": 7}},
+    {"message": GOOD | {"message_id": "a"}},
+    {"message": GOOD | {"message_id": [1], "text": "unhashable"}},
+    {"message": GOOD | {"reply_to_message": {"message_id": 1}}},
+    {"message": GOOD | {"forward_origin": {"type": "new"}}},
+    {"message": GOOD | {"brand_new_field": [1, 2]}},
+    {"edited_message": {"message_id": 3}},
+    {"edited_message": GOOD | {"media_group_id": {}}},
+]
+"""Updates that are not as the Bot API says: fields that are missing, of another type, or new."""
+
+
+@pytest.mark.parametrize("odd", odd_updates, ids=lambda odd: str(odd)[:60])
+async def test_an_update_that_cannot_be_read_does_not_stop_the_next_ones(
+    server: TelegramServer, caplog: pytest.LogCaptureFixture, odd: dict[str, Any]
+) -> None:
+    caplog.set_level(logging.CRITICAL + 1, logger="telegram")  # it would say the same, with the message
+    number = 0
+    server.receive("before")
+
+    async with talking(server) as talk:
+        await talk.message()
+        number = server.deliver_raw(odd)
+        server.deliver_raw({"message": server.message("after"), "unknown": True})
+        with anyio.fail_after(30):
+            while not any(one.content == "after" for one in talk.received):
+                await anyio.sleep(0.01)
+        await server.until(lambda: not server.updates)
+    assert server.updates == []
+    assert [one.content for one in talk.received if one.content not in ("x", "", "unhashable")] == ["before", "after"]
+    for record in caplog.records:
+        if record.name == "bub.telegram" and record.levelno >= logging.ERROR:
+            assert str(number) in record.getMessage()
+
+
+async def test_what_is_wrong_with_an_update_is_logged_with_its_id(
+    server: TelegramServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with talking(server):
+        number = server.deliver_raw({"message": 7})
+        await server.until(lambda: not server.updates)
+    (record,) = [record for record in caplog.records if record.name == "bub.telegram"]
+    assert record.getMessage().startswith(f"telegram.unreadable_update {number}: ")
+
+
+async def test_updates_without_an_id_are_asked_for_again_later(
+    server: TelegramServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing can confirm them; they are not asked for without a pause."""
+    server.fail("getUpdates", Answer([{"message": 7}]), Answer(["nothing"]), Answer({"a": 1}))
+    async with talking(server) as talk:
+        server.receive("hello")
+        await talk.message()
+    told = [record.getMessage() for record in caplog.records if record.name == "bub.telegram"]
+    assert len([line for line in told if line.startswith("telegram.not_received")]) == 3
+
+
+# -------------------------------------------------------------------------------------------------------------- stop
+
+
+class Stops:
+    """Stops turns."""
+
+    def __init__(self, is_running: bool | None) -> None:
+        self.is_running = is_running
+        self.sessions: list[str | None] = []
+
+    async def __call__(self, message: Envelope) -> bool:
+        self.sessions.append(message.session_id)
+        if self.is_running is None:
+            await anyio.sleep_forever()
+        return bool(self.is_running)
+
+
+@pytest.mark.parametrize(
+    ("is_running", "said"), [(True, STOPPED), (False, NOTHING_TO_STOP), (None, STOPPING)], ids=["busy", "idle", "stuck"]
+)
+async def test_an_answer_is_stopped(
+    server: TelegramServer, monkeypatch: pytest.MonkeyPatch, is_running: bool | None, said: str
+) -> None:
+    monkeypatch.setattr("bub.builtin.telegram_channel._STOP_GRACE", 0.05)
+    stops = Stops(is_running)
+    async with talking(server, stop=stops) as talk:
+        server.receive("/stop")
+        await server.until(lambda: server.texts())
+        server.receive("/stop it")
+        assert (await talk.message()).content == "/stop it"
+    assert server.texts() == [said]
+    assert stops.sessions == ["telegram:7"]
+
+
+async def test_who_may_not_write_may_not_stop(server: TelegramServer) -> None:
+    stops = Stops(True)
+    async with talking(server, stop=stops, groups="all") as talk:
+        server.receive("/stop", **{"from": BOB})
+        server.receive("/stop@another_bot", chat=GROUP)
+        server.receive("/stop", chat=GROUP)  # overheard
+        server.receive("/stop@bub_test_bot", chat=GROUP)
+        await server.until(lambda: server.texts(-100))
+    assert stops.sessions == ["telegram:-100"]
+    assert [one.content for one in talk.received] == ["/stop"]
+
+
+async def test_without_a_way_to_stop_it_is_a_message(server: TelegramServer) -> None:
+    async with talking(server) as talk:
+        server.receive("/stop")
+        assert (await talk.message()).kind == "command"
+
+
+async def test_a_stop_that_fails_is_logged(server: TelegramServer, caplog: pytest.LogCaptureFixture) -> None:
+    async def stop(message: Envelope) -> bool:
+        raise LookupError("no session")
+
+    async with talking(server, stop=stop) as talk:
+        server.receive("/stop")
+        server.receive("next")
+        assert (await talk.message()).content == "next"
+    assert "telegram.not_stopped: chat 7" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from prompt_toolkit.data_structures import Size
 from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output.vt100 import Vt100_Output
 
+from bub.builtin import terminal_channel
 from bub.builtin.chat_commands import TerminalPlugin
 from bub.builtin.memory_inbox import MemorySteeringInbox
 from bub.builtin.terminal_channel import TerminalChannel
@@ -71,6 +72,9 @@ class Model:
         if prompt == "fails":
             yield TextDelta("half")
             raise ModelError("the provider is down")
+        if prompt == "exits":
+            yield TextDelta("half")
+            raise SystemExit(3)
         if prompt == "reports":
             yield StreamFailed("model", "it says so")
             return
@@ -120,6 +124,12 @@ async def test_what_fails_is_told_apart_and_the_rest_is_answered() -> None:
     assert err == "bub: the provider is down\nbub: it says so\n"
 
 
+async def test_a_turn_that_exits_is_told_and_the_rest_is_answered() -> None:
+    code, out, err = await piped("exits\nlast")
+    assert (code, out) == (1, "half\nYou said: last\n")
+    assert err.startswith("bub: SystemExit: 3 (")
+
+
 async def test_what_is_not_answered_says_why() -> None:
     code, out, err = await piped("drop\n,quit\nnever read")
     assert (code, out, err) == (0, "", "bub: not answered: not wanted\n")
@@ -136,19 +146,33 @@ async def test_messages_beside_the_answer() -> None:
     assert await piped("more") == (0, "You said: more\nand **more**\n", "bub: image: a.png\n")
 
 
-async def test_a_reader_that_is_gone() -> None:
-    class Gone(io.StringIO):
-        def write(self, text: str, /) -> int:
-            raise BrokenPipeError
+class Gone(io.StringIO):
+    """A pipe whose reader has gone."""
 
+    def write(self, text: str, /) -> int:
+        raise BrokenPipeError
+
+
+async def test_a_reader_that_is_gone() -> None:
     framework, manager, channel = hosted(
         Model(), lambda desk: PipeChannel(desk, OPTIONS, source=io.StringIO("wait\n"), out=Gone(), err=io.StringIO())
     )
     assert isinstance(channel, PipeChannel)
     with anyio.fail_after(GUARD):
         async with framework.running(), manager:
-            with pytest.raises(BrokenPipeError):
-                await channel.ended()
+            assert await channel.ended() == 141
+
+
+async def test_nobody_reads_what_is_told_apart() -> None:
+    out = io.StringIO()
+    framework, manager, channel = hosted(
+        Model(), lambda desk: PipeChannel(desk, OPTIONS, source=io.StringIO("fails\nlast"), out=out, err=Gone())
+    )
+    assert isinstance(channel, PipeChannel)
+    with anyio.fail_after(GUARD):
+        async with framework.running(), manager:
+            assert await channel.ended() == 1
+    assert out.getvalue() == "half\nYou said: last\n"
 
 
 def test_what_was_shown_already() -> None:
@@ -170,6 +194,12 @@ class Screen:
         with anyio.fail_after(GUARD):
             while text not in self.out.getvalue():
                 await anyio.sleep(0.005)
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    with anyio.fail_after(GUARD):
+        while not is_so():
+            await anyio.sleep(0.002)
 
 
 @contextmanager
@@ -214,6 +244,48 @@ async def test_a_conversation_in_a_terminal(anyio_backend: str) -> None:
             assert await channel.ended() == 130
         assert sys.stdout is out
     assert model.prompts == ["wait", "later", "fails", "wait"]
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_ctrl_c_does_not_leave_because_of_one_for_an_earlier_turn(anyio_backend: str) -> None:
+    model = Model()
+    with screen() as seen:
+        framework, manager, channel = hosted(model, lambda desk: TerminalChannel(desk, OPTIONS))
+        assert isinstance(channel, TerminalChannel)
+        async with framework.running(), manager:
+            await seen.until("Ctrl-D leaves.")
+            seen.keys.send_text("wait\r")
+            await seen.until("You said: wait")
+            await manager.submit(
+                chat_message(Said("wait", waits=True), None, Turn(channel._view, Said("", waits=True)))
+            )
+            seen.keys.send_text("\x03")  # stops the first turn, and the second one begins
+            await seen.until("stopped")
+            await until(lambda: len(model.prompts) == 2)
+            seen.keys.send_text("\x03")
+            await until(lambda: seen.out.getvalue().count("stopped") == 2)
+            assert not channel._ended.is_set()
+            seen.keys.send_text(",quit\r")
+            assert await channel.ended() == 0
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_ctrl_c_does_not_leave_because_of_one_long_ago(
+    anyio_backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terminal_channel, "AGAIN_SECONDS", 0.05)
+    with screen() as seen:
+        framework, manager, channel = hosted(Model(), lambda desk: TerminalChannel(desk, OPTIONS))
+        assert isinstance(channel, TerminalChannel)
+        async with framework.running(), manager:
+            await seen.until("Ctrl-D leaves.")
+            for _ in range(2):
+                seen.keys.send_text("\x03")
+                await until(lambda: channel._view.hint == terminal_channel.AGAIN)
+                await until(lambda: not channel._view.hint)
+            assert not channel._ended.is_set()
+            seen.keys.send_text(",quit\r")
+            assert await channel.ended() == 0
 
 
 @pytest.mark.parametrize("anyio_backend", ["trio"])

@@ -133,3 +133,16 @@ async def test_a_history_that_cannot_be_written_disturbs_nobody(keys: PipeInput,
 
 def test_bytes_that_are_no_text() -> None:
     assert readable("a\udcff中") == "a\ufffd中"
+
+
+async def test_a_terminal_that_is_gone_shows_nothing(keys: PipeInput, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is shown belongs to a turn, which does not fail because of it."""
+    found = Typed(keys)
+
+    def write(text: str) -> int:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(found.out, "write", write)
+    with pytest.raises(OSError, match="Input/output error"):
+        found.out.write("x")
+    found.prompt.show("never seen")

@@ -14,6 +14,8 @@ import anyio
 import httpx2
 import msgspec
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from bub.builtin.web_channel import WebChannel
 from bub.builtin.web_settings import WebSettings
@@ -148,6 +150,10 @@ async def test_the_status_of_messages() -> None:
         ("{", "expected a message as JSON, got none"),
         ("[" * 100_000, "expected object, got array - body"),
         ("\udcff", "got none"),
+        (r'{"content": "\ud83d"}', r"expected whole characters, got half of a surrogate pair, \ud83d - body"),
+        (r'{"content": "a\udc00b"}', r"expected whole characters, got half of a surrogate pair, \udc00 - body"),
+        (r'{"\ud800x": 1, "content": "\ud83d\ude00"}', r"got half of a surrogate pair, \ud800 - body"),
+        (r'{"content": "\ud8', "expected a message as JSON, got none"),
     ],
 )
 async def test_a_message_that_is_none(body: str, text: str) -> None:
@@ -160,11 +166,96 @@ async def test_a_message_that_is_none(body: str, text: str) -> None:
         assert gateway.messages == []
 
 
-@pytest.mark.parametrize("session", ["%20", "a%7Fb", "x" * 257])
+@pytest.mark.parametrize("session", ["%20", "a%7Fb", "x" * 257, "%ff", "%e4%b8"])
 async def test_a_session_that_is_none(session: str) -> None:
     async with web_gateway() as gateway, gateway.client() as client:
         status, message = told(await client.post(f"/sessions/{session}/messages", json={"content": "x"}))
         assert (status, message.partition(",")[0]) == (400, "expected 1 to 256 printable characters")
+
+
+@pytest.mark.parametrize("session", ["..", "%2e%2E", "."])
+async def test_a_session_that_an_address_cannot_hold(session: str) -> None:
+    """Browsers go to the parent instead, however the dots are written."""
+    async with web_gateway() as gateway:
+        async with await anyio.connect_tcp("127.0.0.1", httpx2.URL(gateway.address).port or 0) as stream:
+            await stream.send(f"GET /sessions/{session}/messages HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            answer = await stream.receive()
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert b"expected an id that an address can hold" in answer
+
+
+@pytest.mark.parametrize(
+    ("stops", "status", "said"),
+    [
+        (True, 202, "s"),
+        (False, 409, "expected a session with a turn in progress, got one without"),
+        (None, 501, "cannot stop turns: the channel was made without a way to do it"),
+        (LookupError("no session"), 500, "cannot stop the turn: no session"),
+    ],
+)
+async def test_turns_are_stopped(stops: bool | Exception | None, status: int, said: str) -> None:
+    asked: list[tuple[str | None, str | None, str | None]] = []
+
+    async def stop(message: Envelope) -> bool:
+        asked.append((message.session_id, message.channel, message.chat_id))
+        if isinstance(stops, Exception):
+            raise stops
+        return stops is True
+
+    async with web_gateway(stop=None if stops is None else stop) as gateway, gateway.client() as client:
+        response = await client.post("/sessions/s/stop", json={})
+        body = response.json()
+        assert (response.status_code, body.get("session_id") or body["error"]["message"]) == (status, said)
+        assert asked == ([] if stops is None else [("s", "web", "s")])
+        assert (await client.post("/sessions/s/stop")).status_code == 415  # a page of another site could send that
+
+
+async def test_a_turn_that_does_not_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bub.builtin.web_exchange.STOP_WAIT", 0.01)
+
+    async def stop(message: Envelope) -> bool:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    async with web_gateway(stop=stop) as gateway, gateway.client() as client:
+        assert (await client.post("/sessions/s/stop", json={})).status_code == 202
+
+
+def is_addressable(session: str) -> bool:
+    return session.isprintable() and session == session.strip() and session not in (".", "..")
+
+
+ids = st.one_of(
+    st.text(st.characters(codec="utf-8"), min_size=1, max_size=256),
+    st.lists(
+        st.sampled_from(["/messages", "/events", "/stop", "/", "%2F", "%", "..", "?", "#", ";", "+", " ", "a", "日本"]),
+        min_size=1, max_size=20,
+    ).map("".join),
+    st.sampled_from(["é" * 256, "\N{GRINNING FACE}" * 256, "/messages", "a/messages/events", "%2e%2e", "messages/1"]),
+).filter(is_addressable)  # fmt: skip
+
+
+@given(st.lists(ids, min_size=1, max_size=8))
+@settings(max_examples=15, deadline=None)
+@example(["/messages", "a/messages", "a", "%2F", "/", "é" * 256, "\N{GRINNING FACE}" * 256])
+def test_every_session_keeps_its_name(sessions: list[str]) -> None:
+    """What is posted to a session is read from it, and from no other one."""
+
+    async def main() -> None:
+        async with web_gateway() as gateway, gateway.client() as client:
+            for session in sessions:
+                encoded = quote(session, safe="")
+                posted = await client.post(f"/sessions/{encoded}/messages", json={"content": session})
+                assert posted.status_code == 202, posted.text
+                assert posted.json()["session_id"] == gateway.messages[-1].session_id == session
+                assert (await client.get(posted.headers["Location"])).json()["session_id"] == session
+                listed = (await client.get(f"/sessions/{encoded}/messages")).json()["messages"]
+                assert {record["session_id"] for record in listed} == {session}
+                async with event_stream(client, encoded, posted.json()["last_event_id"]) as reader:
+                    assert (await reader.next()).data["content"] == session
+                assert (await client.post(f"/sessions/{encoded}/stop", json={})).status_code == 501
+
+    anyio.run(main)
 
 
 async def test_a_message_that_is_too_large() -> None:
@@ -267,6 +358,18 @@ async def test_a_turn_that_fails_and_one_that_is_cancelled() -> None:
         assert (await reader.next()).data["status"] == "dropped"
 
 
+async def test_a_turn_that_exits_has_failed() -> None:
+    async with web_gateway() as gateway, gateway.client() as client, event_stream(client, "s") as reader:
+        await client.post("/sessions/s/messages", json={"content": "one"})
+        lifespan = gateway.messages[0].lifespan
+        assert lifespan is not None
+        with pytest.raises(SystemExit):
+            async with lifespan:
+                raise SystemExit(3)
+        ended = (await reader.until("turn_ended"))[-1]
+        assert (ended.data["outcome"], ended.data["error"]) == ("failed", "SystemExit: 3")
+
+
 async def test_a_reader_goes_on_where_its_connection_broke() -> None:
     async with web_gateway() as gateway, gateway.client() as client:
         receipt = (await client.post("/sessions/s/messages", json={"content": "hi"})).json()
@@ -326,6 +429,25 @@ async def test_a_reader_that_does_not_read_costs_no_memory_and_no_time() -> None
         assert numbers == sorted(set(numbers))
         assert missed > 0
         assert numbers[-1] == 399
+
+
+async def test_a_reader_that_never_reads_holds_nobody_else_up() -> None:
+    """The server keeps no more for it than one batch, however much it does not read; others get everything at once."""
+    async with web_gateway(buffer_events=20) as gateway, gateway.client() as client:
+        server, exchange = gateway.channel._server, gateway.channel._exchange
+        assert server is not None
+        assert exchange is not None
+        async with await anyio.connect_tcp("127.0.0.1", httpx2.URL(gateway.address).port or 0) as deaf:
+            await deaf.send(b"GET /sessions/s/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            async with event_stream(client, "s") as reader:
+                for number in range(400):  # 20 MB: more than the buffers of two sockets
+                    exchange.feeds.publish("s", TextDelta(f"{number:05}" + "x" * 50_000))
+                    assert (await reader.next()).data["text"][:5] == f"{number:05}"
+                    unsent = [one.transport.get_write_buffer_size() for one in server.server_state.connections]
+                    assert max(unsent) < 300_000
+                assert max(unsent) > 0  # it does not read
+            response = await client.post("/sessions/s/messages", json={"content": "x"})
+            assert response.status_code == 202
 
 
 async def test_no_more_readers_than_allowed() -> None:
@@ -424,10 +546,13 @@ async def test_an_allowed_origin() -> None:
     ("method", "path", "status", "text"),
     [
         ("GET", "/nowhere", 404, "expected a path of the API, got '/nowhere'"),
-        ("DELETE", "/sessions/s/messages", 405, "expected POST, got DELETE - /sessions/s/messages"),
+        ("DELETE", "/sessions/s/messages", 405, "expected GET or HEAD or POST, got DELETE - /sessions/s/messages"),
+        ("GET", "/sessions/s/stop", 405, "expected POST, got GET - /sessions/s/stop"),
         ("GET", "/sessions/s/messages/nope", 404, "expected the id of a message of the session, got another"),
         ("GET", "/chat.html", 404, "expected a path of the API, got '/chat.html'"),
-        ("GET", "/..%2fweb_channel.py", 404, "expected a path of the API, got '/../web_channel.py'"),
+        ("GET", "/..%2fweb_channel.py", 404, "expected a path of the API, got '/..%2fweb_channel.py'"),
+        ("GET", "/sessions/a/b/events", 404, "expected a path of the API, got '/sessions/a/b/events'"),
+        ("GET", "/sessions//events", 404, "expected a path of the API, got '/sessions//events'"),
     ],
 )
 async def test_a_path_that_is_none(method: str, path: str, status: int, text: str) -> None:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 
 import anyio
 import httpx2
 import pytest
 
+from bub.builtin.memory_inbox import MemorySteeringInbox
 from bub.builtin.web_channel import WebChannel
 from bub.builtin.web_settings import WebSettings
 from bub.channels.channel import Channel, MessageHandler
+from bub.channels.steering import STEERING_INBOX
 from bub.framework.framework import BubFramework
+from bub.framework.stopping import stop_turns
 from bub.gateway.limits import GatewayLimits
 from bub.gateway.manager import ChannelManager
 from bub.hooks.markers import hookimpl
 from bub.prompt import LegacyPrompt
 from bub.streaming import StreamEvent, TextDelta
+from bub.turn import TurnState
 from tests.doubles.web_gateway import GUARD, event_stream
 
 LIMITS = GatewayLimits(drain=0.2)
@@ -36,23 +41,40 @@ class Plugin:
     Attributes:
         channel: The channel.
         between: Awaited between the parts, when it is there.
+        steered: Set when there is something that a turn may take.
+        takes: Whether a turn takes that.
     """
 
     def __init__(self, framework: BubFramework) -> None:
         self.between: anyio.Event | None = None
+        self.steered: anyio.Event = anyio.Event()
+        self.takes: bool = False
         self.channel: WebChannel | None = None
         self._framework = framework
 
     @hookimpl.provide_channels
     def provide_channels(self, message_handler: MessageHandler) -> list[Channel]:
-        self.channel = WebChannel(message_handler, WebSettings(port=0), events=self._framework.events)
+        self.channel = WebChannel(
+            message_handler,
+            WebSettings(port=0),
+            events=self._framework.events,
+            stop=partial(stop_turns, self._framework),
+        )
         return [self.channel]
 
+    @hookimpl.provide_steering_inbox
+    def provide_steering_inbox(self) -> MemorySteeringInbox:
+        return MemorySteeringInbox()
+
     @hookimpl.run_model_stream
-    async def run_model_stream(self, prompt: LegacyPrompt) -> AsyncIterator[StreamEvent]:
+    async def run_model_stream(self, prompt: LegacyPrompt, state: TurnState) -> AsyncIterator[StreamEvent]:
         if prompt == "fail":
             raise LookupError("no model")
         yield TextDelta("You said: ")
+        if self.takes:
+            await self.steered.wait()
+            for message in await STEERING_INBOX.require(state).take(state):
+                yield TextDelta(message.content)
         if self.between is not None:
             await self.between.wait()
         yield TextDelta(str(prompt))
@@ -114,6 +136,64 @@ async def test_the_actions_of_a_sender() -> None:
             ended = [(await reader.until("turn_ended"))[-1] for _ in range(3)]
             assert ids[ended[-1].data["message_id"]] == "follow_up"
             assert {ids[event.data["message_id"]] for event in ended[:2]} == {"process", "beside"}
+
+
+async def test_of_two_messages_with_one_text_each_has_its_own_status() -> None:
+    framework = BubFramework()
+    plugin = Plugin(framework)
+    plugin.between = anyio.Event()
+    framework.register(plugin, name="plugin")
+    with anyio.fail_after(GUARD):
+        async with (
+            framework.running(),
+            ChannelManager(framework, stream_output=True, limits=LIMITS),
+            plugin.client() as client,
+            event_stream(client, "s") as reader,
+        ):
+            await client.post("/sessions/s/messages", json={"content": "first"})
+            await reader.until("text_delta")
+            waits = (await client.post("/sessions/s/messages", json={"content": "yes"})).json()
+            dropped = (await client.post("/sessions/s/messages", json={"content": "yes", "action": "drop"})).json()
+            told = (await reader.until("message_moved"))[-1]
+            assert (told.data["message_id"], told.data["status"]) == (dropped["message_id"], "dropped")
+            plugin.between.set()
+            while (told := (await reader.until("message_moved"))[-1]).data["message_id"] != waits["message_id"]:
+                pass
+            assert told.data["status"] == "processed"
+
+
+@pytest.mark.parametrize("taken", [True, False])
+async def test_a_turn_is_stopped_and_what_steered_it_fares_as_the_gateway_says(taken: bool) -> None:
+    """What the turn has taken is dropped with it; what it has not taken gets a turn of its own."""
+    framework = BubFramework()
+    plugin = Plugin(framework)
+    plugin.between = anyio.Event()
+    plugin.takes = taken
+    framework.register(plugin, name="plugin")
+    with anyio.fail_after(GUARD):
+        async with (
+            framework.running(),
+            ChannelManager(framework, stream_output=True, limits=LIMITS),
+            plugin.client() as client,
+            event_stream(client, "s") as reader,
+        ):
+            assert (await client.post("/sessions/s/stop", json={})).status_code == 409
+            first = (await client.post("/sessions/s/messages", json={"content": "first"})).json()
+            await reader.until("text_delta")
+            steered = (await client.post("/sessions/s/messages", json={"content": "first", "action": "steer"})).json()
+            plugin.steered.set()
+            if taken:
+                await reader.until("text_delta")
+            assert (await client.post("/sessions/s/stop", json={})).status_code == 202
+            assert (await reader.until("turn_ended"))[-1].data["outcome"] == "cancelled"
+            plugin.between.set()
+            moves: dict[str, list[str]] = {first["message_id"]: [], steered["message_id"]: []}
+            while moves[first["message_id"]] != ["dropped"] or moves[steered["message_id"]][-1:] not in (
+                ["dropped"], ["processed"],
+            ):  # fmt: skip
+                told = (await reader.until("message_moved"))[-1]
+                moves[told.data["message_id"]].append(told.data["status"])
+    assert moves[steered["message_id"]][-1] == ("dropped" if taken else "processed")
 
 
 async def test_s84_a_gateway_that_is_interrupted_ends_the_streams() -> None:

@@ -319,7 +319,7 @@ async def test_a_command_that_is_ended_anywhere_is_told_once(way: str, raises: b
     places = whole.points.passed
     assert places >= 5
     for place in range(places):
-        with anyio.fail_after(5), anyio.CancelScope() as scope:
+        with anyio.fail_after(30), anyio.CancelScope() as scope:
 
             async def strike(scope: anyio.CancelScope = scope) -> None:
                 if raises:

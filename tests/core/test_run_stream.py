@@ -576,7 +576,7 @@ async def test_a_tool_may_close_the_stream_of_its_own_run() -> None:
     streams: list[RunStream] = []
     agent = await close_from_a_tool(lambda: streams[0])
     witness = Witness(agent)
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with no_task_left(), agent.run("hello", tape="t") as stream:
             streams.append(stream)
             seen = await read(stream)
@@ -606,7 +606,7 @@ async def test_calls_beside_a_tool_that_closes_the_stream_do_not_start() -> None
 
     calls = [Call("other"), Call("stop"), Call("other"), Call("other")]
     agent = Agent(model=ScriptedModel(Reply(calls=calls)), tools=[stop, other])
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with no_task_left(), agent.run("hello", tape="t") as stream:
             streams.append(stream)
             await read(stream)
@@ -624,7 +624,7 @@ async def test_a_plain_function_in_a_thread_may_close_the_stream() -> None:
         return "stopped"
 
     agent = Agent(model=ScriptedModel(Reply(calls=[Call("stop")]), "never"), tools=[stop])
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with agent.run("hello", tape="t") as stream:
             streams.append(stream)
             await read(stream)
@@ -645,7 +645,7 @@ async def test_a_handler_may_close_the_stream_of_its_own_run(kind: type[StepFini
         await streams[0].aclose()
 
     agent.events.on(kind, close)
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with no_task_left(), agent.run("hello", tape="t") as stream:
             streams.append(stream)
             await read(stream)
@@ -671,7 +671,7 @@ async def test_an_agent_inside_a_tool_may_close_the_run_around_it() -> None:
 
     outer = Agent(model=ScriptedModel(Reply(calls=[Call("ask_inner")]), "outer is done"), tools=[ask_inner])
     witnesses = [Witness(inner), Witness(outer)]
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with no_task_left(), outer.run("hello", tape="o") as stream:
             streams.append(stream)
             await read(stream)
@@ -930,7 +930,7 @@ async def test_a_handler_that_hangs_at_the_end_is_given_up_on_after_a_while(
         await anyio.sleep_forever()
 
     agent.events.on(StepFinished, hang)
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with no_task_left(), anyio.create_task_group() as tasks:
             tasks.start_soon(run, agent)
             await effect.began.wait()
@@ -962,7 +962,7 @@ async def test_a_handler_that_hangs_in_mid_run_is_given_up_on_when_the_run_is_en
         stream = agent.start("hello", tape="t", tasks=tasks)
         await read(stream)
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with no_task_left(), anyio.create_task_group() as tasks:
             tasks.start_soon(*((run, agent) if how == "block" else (start, tasks)))
             await hanging.wait()

@@ -88,6 +88,9 @@ class Router:
         channel = self._channels.get(message.channel)
         return None if channel is None else channel.admit(session_id, message, turn)
 
+    def snapshot(self, session_id: str) -> TurnSnapshot:
+        return TurnSnapshot(session_id, False, 0, 0)
+
     async def quit(self, session_id: str) -> None:
         self.quitted.append(session_id)
 

@@ -90,6 +90,7 @@ class Turns:
         self.taken: list[str] = []
         self.errors: list[tuple[str, str]] = []
         self.inbox = inbox
+        self.state: TurnState | None = None
         self._ends: dict[str, anyio.Event] = {}
         self._outcomes: dict[str, BaseException | None] = {}
 
@@ -116,6 +117,7 @@ class Turns:
     @hookimpl.run_model
     async def run_model(self, prompt: object, state: TurnState) -> str:
         prompt = str(prompt)
+        self.state = state
         self.begun.append(prompt)
         try:
             await self._ends.setdefault(prompt, anyio.Event()).wait()

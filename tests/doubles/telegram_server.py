@@ -16,6 +16,7 @@ import anyio
 
 from bub.builtin.telegram_channel import TelegramChannel
 from bub.builtin.telegram_settings import TelegramSettings
+from bub.channels.channel import StopTurns
 from bub.envelope import Envelope
 
 TOKEN = "123456:a-token-for-tests"
@@ -53,7 +54,13 @@ class Do(NamedTuple):
     action: Callable[[], object]
 
 
-Fault = Refusal | Drop | Hold | Do
+class Answer(NamedTuple):
+    """The request is answered with something of the test's."""
+
+    result: object
+
+
+Fault = Refusal | Drop | Hold | Do | Answer
 
 
 def flood(seconds: float) -> Refusal:
@@ -113,9 +120,15 @@ class TelegramServer:
 
     def deliver(self, message: Mapping[str, Any], *, kind: str = "message") -> None:
         """Have the bot receive a message that is there already."""
-        self.updates.append({"update_id": self._next_update, kind: dict(message)})
+        self.deliver_raw({kind: dict(message)})
+
+    def deliver_raw(self, content: Mapping[str, Any]) -> int:
+        """Have the bot receive an update with whatever content; its id."""
+        number = self._next_update
+        self.updates.append({"update_id": number, **content})
         self._next_update += 1
         self._notify()
+        return number
 
     def texts(self, chat: object = 7) -> list[str]:
         """What the bot's messages in a chat say now, from top to bottom."""
@@ -186,6 +199,8 @@ class TelegramServer:
             return None
         if isinstance(fault, Refusal):
             return refused(fault)
+        if isinstance(fault, Answer):
+            return 200, json.dumps({"ok": True, "result": fault.result}).encode()
         if isinstance(fault, Do):
             fault.action()
         result = await getattr(self, f"_{method}")(fields, files)
@@ -375,13 +390,18 @@ def quick_settings(server: TelegramServer, **changes: Any) -> TelegramSettings:
 
 @asynccontextmanager
 async def talking(
-    server: TelegramServer, handle: Callable[[Envelope], Awaitable[None]] | None = None, **changes: Any
+    server: TelegramServer,
+    handle: Callable[[Envelope], Awaitable[None]] | None = None,
+    *,
+    stop: StopTurns | None = None,
+    **changes: Any,
 ) -> AsyncIterator[Talk]:
     """A channel that runs, and is stopped at the end.
 
     Args:
         server: What it talks to.
         handle: Takes the messages before they are noted; a message of which it raises is not noted.
+        stop: Stops turns.
         changes: Other settings.
     """
     received: list[Envelope] = []
@@ -393,7 +413,7 @@ async def talking(
         received.append(message)
         arrived.set()
 
-    channel = TelegramChannel(note, quick_settings(server, **changes))
+    channel = TelegramChannel(note, quick_settings(server, **changes), stop=stop)
     async with anyio.create_task_group() as tasks:
         await channel.start(tasks)
         try:

@@ -13,6 +13,7 @@ import httpx2
 from bub.application import ApplicationBus
 from bub.builtin.web_channel import WebChannel
 from bub.builtin.web_settings import WebSettings
+from bub.channels.channel import StopTurns
 from bub.envelope import Envelope
 
 GUARD = 30.0
@@ -37,11 +38,11 @@ class WebGateway:
         answer: What is done with a message; None accepts it and does nothing.
     """
 
-    def __init__(self, settings: WebSettings) -> None:
+    def __init__(self, settings: WebSettings, stop: StopTurns | None = None) -> None:
         self.messages: list[Envelope] = []
         self.bus = ApplicationBus()
         self.answer: Callable[[Envelope], Awaitable[None]] | None = None
-        self.channel = WebChannel(self.handle, settings, events=self.bus)
+        self.channel = WebChannel(self.handle, settings, events=self.bus, stop=stop)
 
     async def handle(self, message: Envelope) -> None:
         self.messages.append(message)
@@ -59,9 +60,9 @@ class WebGateway:
 
 
 @asynccontextmanager
-async def web_gateway(**settings: Any) -> AsyncIterator[WebGateway]:
+async def web_gateway(*, stop: StopTurns | None = None, **settings: Any) -> AsyncIterator[WebGateway]:
     """A running channel on a free port."""
-    gateway = WebGateway(WebSettings(**{"port": 0, "heartbeat": 60.0, **settings}))
+    gateway = WebGateway(WebSettings(**{"port": 0, "heartbeat": 60.0, **settings}), stop)
     with anyio.fail_after(GUARD):
         async with anyio.create_task_group() as tasks:
             await gateway.channel.start(tasks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -287,7 +288,7 @@ def test_a_turn_that_cannot_begin(chat: Chat) -> None:
         assert pane.ended() == 0
 
 
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)])
 def test_a_signal_leaves_the_terminal_as_it_was(chat: Chat, pane: Pane, sent: signal.Signals, code: int) -> None:
     chat.says(work=[[{"text": "Half"}, {"wait": "never"}]])
     pane.send("work")
@@ -332,14 +333,91 @@ def test_plain_output_where_there_is_no_terminal(chat: Chat) -> None:
     assert ended.stderr == "bub: the provider is down\n"
 
 
+def test_a_plugin_that_exits_ends_its_turn_only(chat: Chat) -> None:
+    chat.says(
+        one=[[{"text": "half"}, {"exit": 3}]],
+        two=[[{"call": ["leaving", {"code": 3}]}], [{"text": "It goes on."}]],
+    )
+    ended = chat.piped("one\ntwo\n,leaving code=3\nthree\n")
+    assert (ended.returncode, ended.stdout) == (1, "half\nYou said: three\n")
+    assert "Traceback" not in ended.stderr
+    assert re.fullmatch(r"(bub: SystemExit: 3 \(.*\)\n){3}", ended.stderr)
+
+
+def test_a_plugin_that_exits_does_not_end_the_conversation(chat: Chat, pane: Pane) -> None:
+    chat.says(one=[[{"text": "half"}, {"exit": 3}]])
+    pane.send("one")
+    pane.until("half", "✗ SystemExit: 3 (", gone=[BUSY])
+    pane.send("still there?")
+    pane.until("You said: still there?", gone=[BUSY])
+    pane.press("C-d")
+    assert pane.ended() == 0
+
+
+def test_a_tool_stops_its_turn(chat: Chat, pane: Pane) -> None:
+    chat.says(work=[[{"text": "I begin."}, {"call": ["enough", {}]}], [{"text": "I go on."}]])
+    pane.send("work")
+    pane.until("I begin.", "· stopped", gone=[BUSY])
+    pane.send("still there?")
+    after = pane.until("You said: still there?", gone=[BUSY])
+    assert "I go on." not in after
+    pane.press("C-d")
+    assert pane.ended() == 0
+
+
+def in_shell(chat: Chat, line: str) -> subprocess.CompletedProcess[str]:
+    """Run a line in which `CHAT` stands for the command."""
+    return subprocess.run(
+        ["bash", "-c", line.replace("CHAT", shlex.join(chat.command))], env=chat.variables, cwd=chat.folder,
+        capture_output=True, text=True, timeout=PATIENCE,
+    )  # fmt: skip
+
+
 def test_a_reader_that_has_gone_is_no_traceback(chat: Chat) -> None:
     chat.says(much=[[{"text": "x" * 200_000}, {"wait": "gate"}, {"text": "y" * 200_000}]])
-    line = f"echo much | {sys.executable} -m bub chat | head -c 10; touch gate"
-    ended = subprocess.run(
-        ["sh", "-c", line], env=chat.variables, cwd=chat.folder, capture_output=True, text=True, timeout=PATIENCE
+    ended = in_shell(chat, "echo much | CHAT | { head -c 10; touch gate; }; echo ${PIPESTATUS[1]} >&2")
+    assert (ended.stdout, ended.stderr) == ("x" * 10, "141\n")
+
+
+def test_a_reader_of_everything_that_has_gone(chat: Chat) -> None:
+    chat.says(more=[[{"wait": "gate"}, {"fail": "nobody hears this"}]])
+    ended = in_shell(
+        chat, "printf 'one\\nmore\\nlast\\n' | CHAT 2>&1 | { head -n 1; exec <&-; touch gate; }; echo ${PIPESTATUS[1]}"
     )
-    assert ended.stdout == "x" * 10
+    assert ended.stdout == "You said: one\n141\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "out"),
+    [
+        ("CHAT <&-", 0, ""),
+        ("echo a | CHAT 2>&-", 0, "You said: a\n"),
+        ("echo a | CHAT >&-", 1, ""),
+        (r"printf '\xff\n' | PYTHONIOENCODING=utf-8:strict CHAT", 0, "You said: \N{REPLACEMENT CHARACTER}\n"),
+    ],
+)
+def test_standard_files_that_are_closed_or_hold_no_text(chat: Chat, line: str, code: int, out: str) -> None:
+    ended = in_shell(chat, line)
+    assert (ended.returncode, ended.stdout) == (code, out)
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("line", ["", "work\n"])
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)])
+def test_a_signal_while_it_reads_from_a_pipe(chat: Chat, line: str, sent: signal.Signals, code: int) -> None:
+    """It ends though the thread that reads is still waiting for a line."""
+    chat.says(work=[[{"text": "Half"}, {"wait": "never"}]])
+    with subprocess.Popen(
+        chat.command, env=chat.variables, cwd=chat.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(f"first\n{line}")
+        process.stdin.flush()
+        assert process.stdout.readline() == "You said: first\n"
+        process.send_signal(sent)
+        assert process.wait(PATIENCE) == code
+    assert (chat.folder / "ended").exists()
 
 
 # ------------------------------------------------------------------------------------------------- the docs

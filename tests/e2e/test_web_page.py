@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, AsyncIterator
+from functools import partial
 
 import anyio
 import pytest
@@ -15,6 +16,7 @@ from bub.builtin.web_settings import WebSettings
 from bub.channels.channel import Channel, MessageHandler
 from bub.channels.steering import SteeringInbox
 from bub.framework.framework import BubFramework
+from bub.framework.stopping import stop_turns
 from bub.gateway.limits import GatewayLimits
 from bub.gateway.manager import ChannelManager
 from bub.hooks.markers import hookimpl
@@ -45,7 +47,9 @@ class Plugin:
 
     @hookimpl.provide_channels
     def provide_channels(self, message_handler: MessageHandler) -> list[Channel]:
-        self.channel = WebChannel(message_handler, self._settings, events=self._framework.events)
+        self.channel = WebChannel(
+            message_handler, self._settings, events=self._framework.events, stop=partial(stop_turns, self._framework)
+        )
         return [self.channel]
 
     @hookimpl.provide_steering_inbox
@@ -191,6 +195,35 @@ async def test_an_answer_is_shown_while_it_is_made_and_can_be_steered(site: Site
     await page.reload()
     await expect(answer.last).to_have_text("make it short")
     await expect(page.get_by_role("article")).to_have_count(4)
+    await page.close()
+
+
+async def test_an_answer_is_stopped(site: Site, browser: Browser) -> None:
+    page = await opened(browser, f"{site.address}/#stopped")
+    stop = page.get_by_role("button", name="Stop")
+    await expect(stop).to_be_hidden()
+    await say(page, "story")
+    await expect(page.get_by_role("article", name="Answer")).to_have_text("Once upon")
+    await stop.click()
+    await expect(page.get_by_text("The turn was cancelled.")).to_be_visible()
+    await expect(stop).to_be_hidden()
+    assert site.manager is not None
+    assert not site.manager.busy_sessions
+    await say(page, "still here")
+    await expect(page.get_by_role("article", name="Answer").last).to_have_text("still here")
+    await expect(page.get_by_text("dropped")).to_have_count(0)
+    await expect(page.get_by_role("alert")).to_be_hidden()
+    await page.close()
+
+
+async def test_an_answer_that_has_ended_meanwhile_is_not_stopped(site: Site, browser: Browser) -> None:
+    page = await opened(browser, f"{site.address}/#late")
+    stop = page.get_by_role("button", name="Stop")
+    await page.route("**/events", lambda route: route.abort())  # its end does not reach the page
+    await page.evaluate("SHOW.turn_started({ message_id: 'gone' })")
+    await stop.click()
+    await expect(stop).to_be_hidden()
+    await expect(page.get_by_role("alert")).to_be_hidden()
     await page.close()
 
 

@@ -610,7 +610,7 @@ async def test_a_message_reaches_the_model_once_or_goes_back_whenever_it_arrives
     patterns: list[dict[int, int]] = [{place: 2} for place in range(quiet.places)]
     for at in (*patterns, dict.fromkeys(range(quiet.places), 1)):
         steered = Steered(*replies, at=at)
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             await steered.go(**options)
         assert len(steered.sent) == sum(at.values())
         steered.check()

@@ -360,7 +360,7 @@ class TestInUse:
             return Place()
 
         made = framework(answering(), plugin(provide_environment=provide_environment))
-        with anyio.fail_after(2):
+        with anyio.fail_after(30):
             async with made.running():
                 await turn(made)
         assert len(caught) == 1

@@ -22,7 +22,7 @@ from bub.channels.steering import STEERING_INBOX
 from bub.core.toolmaking import tool
 from bub.core.tools import Tool
 from bub.envelope import Envelope
-from bub.gateway.inboxes import is_claiming_inbox, is_immediate_inbox
+from bub.gateway.inboxes import is_claiming_inbox, is_holding_inbox, is_immediate_inbox
 from bub.gateway.receipts import Receipt
 from bub.hooks.markers import hookimpl
 from bub.turn import SESSION_ID, TurnState
@@ -63,7 +63,7 @@ async def test_that_a_message_is_delivered_is_told_when_it_happens() -> None:
         )
         turns.end("p 1")
         assert [await one.done(), await two.done()] == ["processed", "processed"]
-    assert len(told) == 2
+    assert told[2:] == [("p 1", "processed"), ("s 1", "processed"), ("s 2", "processed")]
 
 
 async def test_a_turn_that_is_not_the_gateway_s_takes_as_ever(tmp_path: Path) -> None:
@@ -89,9 +89,10 @@ async def test_what_a_turn_has_taken_is_kept_until_it_is_over(tmp_path: Path) ->
         steer = await manager.submit(said("s 1"))
         await until(lambda: turns.taken == ["s 1"])
         assert (inbox.count(STATE), await inbox.sessions()) == (0, [])
-        assert claimed(tmp_path) == 1
+        assert claimed(tmp_path) == 2  # the message of the turn, too
         turns.end("p 1")
         assert await steer.done() == "processed"
+        await until(lambda: manager.busy_sessions == 0)
         assert claimed(tmp_path) == 0
     inbox.close()
 
@@ -152,6 +153,100 @@ async def test_a_message_whose_turn_was_killed_comes_back(tmp_path: Path) -> Non
     inbox.close()
 
 
+ACCEPTED = """
+import os, signal, sys, anyio
+from bub import BubFramework, hookimpl
+from bub.builtin.sqlite_inbox import SQLiteSteeringInbox
+from bub.channels.admission import AdmitDecision
+from bub.envelope import Envelope
+from bub.gateway.manager import ChannelManager
+
+class Busy:
+    @hookimpl.provide_steering_inbox
+    def provide_steering_inbox(self):
+        return SQLiteSteeringInbox(sys.argv[1])
+
+    @hookimpl.admit_message
+    def admit_message(self, message):
+        return AdmitDecision(message.content.split()[0])
+
+    @hookimpl.run_model
+    async def run_model(self, prompt):
+        if not prompt.endswith("over"):
+            await anyio.sleep_forever()
+        return "x"
+
+async def main():
+    framework = BubFramework()
+    framework.register(Busy())
+    async with framework.running(), ChannelManager(framework) as manager:
+        await (await manager.submit(Envelope(content="process over", session_id="s"))).done()
+        message = Envelope(content="follow_up 1", session_id="s", context={"id": 1})
+        for text in ("follow_up 1", "follow_up 2", "steer 3", "process 4", "drop 5", "follow_up 6", "follow_up 6"):
+            await manager.submit(message.replace(content=text))
+        await manager.submit(message.replace(content="follow_up other", session_id="t"))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+anyio.run(main)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
+async def test_what_was_accepted_outlives_a_killed_program(tmp_path: Path) -> None:
+    """kill -9 right after the last message was accepted: turns in progress, follow-ups and steering messages."""
+    file = tmp_path / "inbox.db"
+    program = [sys.executable, "-c", ACCEPTED, str(file)]
+    killed = await anyio.to_thread.run_sync(
+        lambda: subprocess.run(program, capture_output=True, text=True, check=False)
+    )
+    assert killed.returncode == -9, killed.stderr
+
+    inbox = SQLiteSteeringInbox(file)
+    turns = Turns(inbox)
+    texts = ["follow_up 1", "follow_up 2", "steer 3", "process 4", "follow_up 6", "follow_up 6", "follow_up other"]
+    for text in texts:
+        turns.end(text)
+    framework, manager = gateway(turns)
+    contexts: list[object] = []
+    framework.events.on(MessageChanged, lambda event: contexts.append(event.context))
+    async with framework.running(), manager:
+        await until(lambda: manager.busy_sessions == 0)
+    assert [text for text in turns.begun if text != "follow_up other"] == texts[:-1]
+    assert turns.begun.count("follow_up other") == 1
+    assert contexts == [{"id": 1}] * len(contexts)
+    await inbox.recover()
+    assert await inbox.sessions() == []
+    inbox.close()
+
+
+async def test_a_message_that_cannot_be_kept_is_run_all_the_same(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    inbox = SQLiteSteeringInbox(tmp_path / "inbox.db")
+    turns = Turns(inbox)
+    framework, manager = gateway(turns)
+    turns.end("p 1")
+    async with framework.running(), manager:
+        assert await (await manager.submit(said("p 1", context={"it": object()}))).done() == "processed"
+    assert "gateway.inbox_failed hold" in caplog.text
+    inbox.close()
+
+
+async def test_one_envelope_that_is_sent_twice_is_kept_twice(tmp_path: Path) -> None:
+    inbox = SQLiteSteeringInbox(tmp_path / "inbox.db")
+    turns = Turns(inbox)
+    framework, manager = gateway(turns)
+    message = said("f 1")
+    async with framework.running(), manager:
+        receipts = [await manager.submit(message) for _ in range(3)]
+        assert claimed(tmp_path) == 3
+        turns.end("f 1")
+        assert [await receipt.done() for receipt in receipts] == ["processed"] * 3
+        await until(lambda: manager.busy_sessions == 0)
+        assert claimed(tmp_path) == 0
+    inbox.close()
+
+
 async def test_what_waits_is_kept_once_when_the_gateway_stops(tmp_path: Path) -> None:
     file = tmp_path / "inbox.db"
     inbox = SQLiteSteeringInbox(file)
@@ -209,7 +304,8 @@ def test_a_derived_inbox_is_asked_for_what_it_changes(tmp_path: Path) -> None:
     assert is_immediate_inbox(MemorySteeringInbox())
     assert not is_immediate_inbox(Slow())
     inboxes = [kind(tmp_path / "inbox.db") for kind in (SQLiteSteeringInbox, OwnTake)]
-    assert [(is_claiming_inbox(inbox), is_immediate_inbox(inbox)) for inbox in inboxes] == [(True, True), (False, True)]
+    checks = (is_claiming_inbox, is_immediate_inbox, is_holding_inbox)
+    assert [[check(inbox) for check in checks] for inbox in inboxes] == [[True] * 3, [False, True, False]]
     assert not is_claiming_inbox(MemorySteeringInbox())
     for inbox in inboxes:
         inbox.close()

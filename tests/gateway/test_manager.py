@@ -14,6 +14,7 @@ from bub.application import ApplicationEvent, CommandChanged, MessageChanged, Wo
 from bub.builtin.memory_inbox import MemorySteeringInbox
 from bub.builtin.sqlite_inbox import SQLiteSteeringInbox
 from bub.channels.admission import AdmitDecision, TurnSnapshot
+from bub.channels.steering import STEERING_INBOX
 from bub.envelope import Envelope
 from bub.errors import EnvelopeError
 from bub.gateway.limits import GatewayLimits
@@ -341,6 +342,49 @@ async def test_s66_what_comes_when_the_gateway_stops_is_reported(caplog: pytest.
     assert manager.busy_sessions == 0
 
 
+@pytest.mark.parametrize("is_durable", [False, True])
+@pytest.mark.parametrize("how", ["stop", "cancel", "sender"])
+@pytest.mark.parametrize("ticks", range(6))
+@pytest.mark.parametrize("text", ["p 1", "s 1", "f 1"])
+async def test_s66_a_message_in_the_tick_in_which_its_receiver_ends(
+    text: str, ticks: int, how: str, is_durable: bool, tmp_path: Path
+) -> None:
+    """S66: a message that is put in the same tick as the stop or the cancellation, or some ticks before it.
+
+    It is delivered (has a turn, or had one that was cancelled), still queued (the durable inbox has it), or reported.
+    """
+    inbox = SQLiteSteeringInbox(tmp_path / "inbox.db") if is_durable else MemorySteeringInbox()
+    chat = Chat()
+    turns = Turns(inbox)
+    framework, manager = gateway(turns, Channels(chat))
+    told: list[tuple[str, str]] = []
+    framework.events.on(MessageChanged, lambda event: told.append((event.content, event.status)))
+    turns.end("p 0")
+    async with anyio.create_task_group() as receiver, anyio.create_task_group() as senders:
+        receiver.start_soon(manager.run)
+        await until(lambda: chat.log == ["start"])
+        await chat.handle(said("p 0"))
+        senders.start_soon(chat.handle, said(text))
+        for _ in range(ticks):
+            await anyio.sleep(0)
+        if how == "sender":
+            senders.cancel_scope.cancel()
+        if how == "cancel":
+            receiver.cancel_scope.cancel()
+        else:
+            manager.stop()
+    left: list[str] = []
+    if isinstance(inbox, SQLiteSteeringInbox):
+        await inbox.recover()
+        left = [message.content for message in await inbox.take({"bub.session_id": "s"})]
+        inbox.close()
+    # a sender that was cancelled before it began has put nothing
+    assert [status for content, status in told if content == text][-1:] in (
+        [["requeued"]] if left else [["processed"], ["dropped"], *([[]] if how != "stop" and not ticks else [])]
+    )
+    assert left in ([], [text])
+
+
 async def test_s66_a_sender_that_is_cancelled_while_it_waits_for_room() -> None:
     turns = Turns()
     framework, manager = gateway(turns, limits=GatewayLimits(max_waiting=1, drain=0))
@@ -570,9 +614,66 @@ async def test_changes_are_published_in_order(caplog: pytest.LogCaptureFixture) 
             turns.end(text)
         await until(lambda: manager.busy_sessions == 0)
     assert work == [(1, 0, 0), (1, 1, 0), (1, 1, 1), (0, 1, 1), (1, 1, 0), (1, 0, 0), (0, 0, 0)]
-    assert moved == [("s 2", "requeued")]
+    assert moved == [
+        ("p deploy now", "processed"),
+        ("s 2", "requeued"),
+        ("f 1", "processed"),
+        ("s 2", "processed"),
+    ]
     assert commands == [("p", "started"), ("p", "finished")]
     assert "gateway.event_handler_failed WorkChanged" in caplog.text
+
+
+@pytest.mark.parametrize("how", ["taken", "taken and fails", "taken and quit", "left", "quit", "stopped"])
+async def test_what_is_told_of_messages_with_one_text_agrees_with_their_receipts(how: str) -> None:
+    """A channel knows each of them by the id that it has put into the context."""
+    turns = with_inbox()
+    framework, manager = gateway(turns)
+    told: dict[str, list[MessageChanged]] = {}
+    framework.events.on(MessageChanged, lambda event: told.setdefault(event.context["id"], []).append(event))
+    texts = ["p takes" if how.startswith("taken") else "p", "s", "s", "f", "f", "d"]
+    receipts: dict[str, Receipt] = {}
+    async with framework.running(), manager:
+        for index, text in enumerate(texts):
+            receipts[str(index)] = await manager.submit(said(text, context={"id": str(index)}))
+        await until(lambda: turns.begun == texts[:1])
+        if how != "stopped":
+            for text in ("s", "f"):
+                turns.end(text)
+        if how == "taken and quit":
+            await _taken_by(turns)
+        if how.endswith("quit"):
+            await manager.quit("s")
+        elif how != "stopped":
+            turns.end(texts[0], ValueError("mine") if how.endswith("fails") else None)
+        await until(lambda: how == "stopped" or manager.busy_sessions == 0)
+    for key, receipt in receipts.items():
+        last = told[key][-1]
+        assert (last.status, last.number, last.is_over) == (receipt.status, receipt.number, True)
+        assert [event.is_over for event in told[key][:-1]] == [False] * (len(told[key]) - 1)
+        reason = receipt.reason if receipt.status == "dropped" else ""
+        assert last.reason == ("ValueError: mine" if receipt.error is not None else reason)
+
+
+async def _taken_by(turns: Turns) -> None:
+    """Have the turn in progress take what steers it."""
+    assert turns.state is not None
+    await STEERING_INBOX.require(turns.state).take(turns.state)
+
+
+async def test_of_joined_messages_each_is_told_by_itself() -> None:
+    turns = Turns()
+    framework, manager = gateway(turns, Channels(Chat(needs_debounce=True)))
+    told: list[tuple[str, str, object]] = []
+    framework.events.on(
+        MessageChanged, lambda event: told.append((event.content, event.status, event.context.get("id")))
+    )
+    turns.end("p\np")
+    async with framework.running(), manager:
+        receipts = [await manager.submit(said("p", context={"id": index})) for index in range(2)]
+        for receipt in receipts:
+            await receipt.done()
+    assert told == [("p", "processed", 0), ("p", "processed", 1)]
 
 
 async def test_a_handler_that_was_removed_is_not_called() -> None:

@@ -8,9 +8,7 @@ import anyio
 import pytest
 
 from bub.gateway import workers
-from bub.gateway.limits import GatewayLimits
-from bub.gateway.loop_tasks import task_starter
-from bub.hooks.markers import hookimpl
+from bub.gateway.loop_tasks import Job, LoopTasks
 from tests.doubles.gateways import Turns, gateway, said, settle, until
 
 pytestmark = pytest.mark.anyio
@@ -36,50 +34,22 @@ async def test_turns_that_do_not_wait_let_other_tasks_run(monkeypatch: pytest.Mo
     assert ticks >= 50
 
 
-async def test_the_gateway_ends_after_a_turn_that_does_not_let_itself_be_cancelled() -> None:
-    go_on = anyio.Event()
-    log: list[str] = []
+@pytest.mark.parametrize("error", [ValueError("mine"), SystemExit(3), KeyboardInterrupt()])
+async def test_what_a_task_raises_is_told(error: BaseException) -> None:
+    """By a job also where asyncio would end the event loop with it."""
 
-    class Stubborn:
-        @hookimpl.run_model
-        async def run_model(self) -> str:
-            log.append("begun")
-            with anyio.CancelScope(shield=True):
-                await go_on.wait()
-            log.append("over")
-            return "x"
-
-    framework, manager = gateway(Stubborn(), limits=GatewayLimits(drain=0, stop_timeout=0.01))
-
-    async def host() -> None:
-        async with framework.running():
-            async with manager:
-                await manager.submit(said("p 1"))
-                await until(lambda: log == ["begun"])
-            log.append("ended")
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(host)
-        await until(lambda: log == ["begun"])
-        await anyio.sleep(0.1)  # past the time that a turn has; the gateway has given up on it by then
-        assert log == ["begun"]
-        go_on.set()
-    assert log == ["begun", "over", "ended"]
-
-
-async def test_what_a_task_raises_its_group_raises() -> None:
     async def fails() -> None:
         await anyio.sleep(0)
-        raise ValueError("mine")
+        raise error
 
-    async def group() -> None:
-        async with anyio.create_task_group() as tasks:
-            task_starter(tasks)(fails, None)
-            await anyio.sleep_forever()
-
-    with pytest.raises(ExceptionGroup) as caught:
-        await group()
-    assert caught.group_contains(ValueError, match="mine")
+    told: list[BaseException] = []
+    tasks = LoopTasks(told.append)
+    job = Job(tasks, fails)
+    await job.ended()
+    assert told == [error]
+    if isinstance(error, Exception):
+        tasks.start(fails)
+        await until(lambda: told == [error] * 2)
 
 
 async def test_a_task_has_a_copy_of_the_context() -> None:
@@ -91,12 +61,35 @@ async def test_a_task_has_a_copy_of_the_context() -> None:
 
     context = copy_context()
     context.run(VARIABLE.set, "given")
-    async with anyio.create_task_group() as tasks:
-        start = task_starter(tasks)
-        start(work, context)
-        token = VARIABLE.set("caller's")
-        start(work, None)
-        await settle()
-        VARIABLE.reset(token)
+    tasks = LoopTasks(_unexpected)
+    tasks.start(work, context)
+    token = VARIABLE.set("caller's")
+    tasks.start(work)
+    await settle()
+    assert VARIABLE.get() == "caller's"
+    VARIABLE.reset(token)
     assert sorted(seen) == ["caller's", "given"]
     assert context[VARIABLE] == "given"
+
+
+async def test_a_job_can_be_left_behind() -> None:
+    go_on = anyio.Event()
+    log: list[str] = []
+
+    async def stubborn() -> None:
+        with anyio.CancelScope(shield=True):
+            await go_on.wait()
+        log.append("over")
+        await anyio.sleep_forever()
+
+    job = Job(LoopTasks(_unexpected), stubborn)
+    job.cancel()
+    await settle()
+    assert not job.is_over
+    go_on.set()
+    await job.ended()
+    assert (job.is_over, log) == (True, ["over"])
+
+
+def _unexpected(error: BaseException) -> None:
+    raise AssertionError from error

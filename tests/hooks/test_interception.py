@@ -419,7 +419,7 @@ async def test_a_guard_that_takes_its_time_prevents_every_parallel_call() -> Non
             return ToolCallDecision.deny("Ask first.")
 
     acting = Acting(Guard(), calls=3)
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         await run(acting.agent)
     assert acting.ran == []
     assert await acting.results() == [(f"call_{place}", "Ask first.", True) for place in (1, 2, 3)]
@@ -644,7 +644,7 @@ async def test_a_guard_that_cannot_decide_fails_open_unless_it_says_otherwise(ho
     denies = kind is Closed and how != "allows"
     acting = Acting(kind(how), calls=2)
     witness = Witness(acting.agent)
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         await run(acting.agent)
     assert sorted(acting.ran) == ([] if denies else ["0", "1"])
     assert [is_error for _, _, is_error in await acting.results()] == [denies] * 2

@@ -8,6 +8,7 @@ from typing import Any
 
 from anyio.abc import ByteReceiveStream, ByteSendStream
 
+from bub.channels.admission import TurnSnapshot
 from bub.channels.channel import Channel, ChannelRouter, MessageHandler
 from bub.channels.steering import SteeringInbox
 from bub.core.tools import Tool, ToolContext
@@ -52,6 +53,7 @@ class Router:
         return stream
 
     async def admit(self, session_id: str, message: object, turn: object) -> None: ...
+    def snapshot(self, session_id: str) -> TurnSnapshot: return TurnSnapshot(session_id, False, 0, 0)
     async def quit(self, session_id: str) -> None: ...
 
 

@@ -16,6 +16,7 @@ let reading = null; // stops the reading of the session that is shown
 let turns = new Map(); // message id -> what is shown of its turn
 let shown = new Set(); // ids of messages of this session that are shown
 let running = new Set(); // ids of messages whose turn is in progress
+let cancelled = new Set(); // ids of messages whose turn was cancelled
 
 // ------------------------------------------------------------------------------------------------ showing
 
@@ -127,6 +128,11 @@ function endTurn(event) {
   turns.get(id)?.end();
   turns.delete(id);
   running.delete(id);
+  offerStop();
+}
+
+function offerStop() {
+  find("stop").hidden = !running.size;
 }
 
 const MOVES = {
@@ -145,17 +151,22 @@ const SHOW = {
     append(box);
   },
   message_moved(event) {
+    if (cancelled.has(event.message_id)) return; // that was told
     if (event.status === "dropped") note(`The message was dropped. ${event.reason}`, true);
     else if (MOVES[event.status]) note(MOVES[event.status]);
   },
   turn_started(event) {
     running.add(event.message_id);
+    offerStop();
     turnOf(event);
   },
   turn_ended(event) {
     endTurn(event);
     if (event.outcome === "failed") note(`The turn failed: ${event.error}`, true);
-    else if (event.outcome === "cancelled") note("The turn was cancelled.");
+    else if (event.outcome === "cancelled") {
+      cancelled.add(event.message_id);
+      note("The turn was cancelled.");
+    }
   },
   text_delta(event) {
     follow(() => turnOf(event).write(event.text));
@@ -270,6 +281,15 @@ async function send(content) {
   if (!response.ok) throw new Error(await failure(response));
 }
 
+async function stop() {
+  const response = await fetch(path("stop"), { method: "POST", headers: headers({ "Content-Type": "application/json" }) });
+  if (response.status === 401) askForToken();
+  if (response.status === 409) { // it has ended, and its end was not told
+    running.clear();
+    offerStop();
+  } else if (!response.ok) throw new Error(await failure(response));
+}
+
 // --------------------------------------------------------------------------------------------------- forms
 
 function open(name) {
@@ -278,6 +298,8 @@ function open(name) {
   turns = new Map();
   shown = new Set();
   running = new Set();
+  cancelled = new Set();
+  offerStop();
   log.replaceChildren();
   alertOf("");
   find("session").value = name;
@@ -303,6 +325,19 @@ find("message-form").addEventListener("submit", async (event) => {
   } catch (error) {
     alertOf(`The message was not sent: ${error.message}`);
     if (!input.value) input.value = content;
+  }
+});
+
+find("stop").addEventListener("click", async () => {
+  find("stop").disabled = true;
+  try {
+    await stop();
+    alertOf("");
+  } catch (error) {
+    alertOf(`The turn was not stopped: ${error.message}`);
+  } finally {
+    find("stop").disabled = false;
+    input.focus();
   }
 });
 

@@ -2,13 +2,15 @@
 
 `BUB_TALKER_SCRIPT` is a JSON file: for each prompt a list of steps, each a list of `{"text": ...}`, `{"think": ...}`,
 `{"call": [tool, arguments]}`, `{"use": [input tokens, output tokens]}`, `{"log": ...}`, `{"print": ...}`,
-`{"fail": ...}` and `{"wait": name}`: that goes on when there is a file of this name beside the script. A prompt that is
-not in it is answered with its own words. At the end of the program the file `ended` is made beside the script.
+`{"fail": ...}`, `{"exit": code}` and `{"wait": name}`: that goes on when there is a file of this name beside the
+script. A prompt that is not in it is answered with its own words. At the end of the program the file `ended` is made
+beside the script.
 """
 
 import json
 import logging
 import os
+import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -27,7 +29,7 @@ from bub.messages import republic
 from bub.model import AnswerCompleted, ModelEvent, ModelOptions
 from bub.prompt import LegacyPrompt
 from bub.streaming import ReasoningDelta, StreamEvent, TextDelta, Usage, UsageReported
-from bub.turn import TurnState
+from bub.turn import SESSION_ID, TurnState
 
 logger = logging.getLogger("talker")
 
@@ -67,6 +69,12 @@ def stuck(until: str) -> str:
 def broken(reason: str) -> str:
     """Fail for a reason."""
     raise ValueError(reason)
+
+
+@tool
+async def leaving(code: int) -> str:
+    """End the program, it believes."""
+    sys.exit(code)
 
 
 class TalkingModel:
@@ -114,6 +122,8 @@ class TalkingModel:
                 print(value)
             elif kind == "fail":
                 raise ModelError(value)
+            elif kind == "exit":
+                sys.exit(value)
             elif kind == "wait":
                 await wait_for(value)
         text = "".join(said)
@@ -129,6 +139,7 @@ class Talker:
     """The plugin."""
 
     def __init__(self, framework: BubFramework) -> None:
+        self._framework = framework
         self._agent = DefaultAgent(framework, TalkingModel)
 
     @hookimpl.provide_lifespan
@@ -151,7 +162,15 @@ class Talker:
 
     @hookimpl.provide_tools
     def provide_tools(self) -> list[Tool]:
-        return [look, slowly, stuck, broken]
+        @tool(context=True)
+        async def enough(context: ToolContext) -> str:
+            """Stop this turn."""
+            router = self._framework.get_router()
+            assert router is not None
+            await router.quit(SESSION_ID.require(context.state))
+            return "the turn goes on"
+
+        return [look, slowly, stuck, broken, leaving, enough]
 
     @hookimpl.provide_steering_inbox
     def provide_steering_inbox(self) -> MemorySteeringInbox:
