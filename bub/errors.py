@@ -145,6 +145,15 @@ class HookTimeoutError(BubError, TimeoutError):
         self.timeout = timeout
 
 
+class ExitError(BubError, RuntimeError):
+    """A plugin, a tool or a channel raised what would end the program, such as `SystemExit`; that is the cause.
+
+    It is told and kept in place of what was raised, which is no `Exception`.
+    """
+
+    kind: ErrorKind = "hook"
+
+
 class EventTypeError(BubError, TypeError):
     """An event bus was given something that is not an event of its own, or a handler that it cannot call."""
 

@@ -10,9 +10,10 @@ import anyio
 
 from bub.core.events import MessagesPending, RunFinished, RunStarted, RunStatus, StepFinished, StepStarted, StepStatus
 from bub.core.exchange import Exchange
+from bub.core.results import error_text
 from bub.core.run_stream import RunEnded
 from bub.core.step import RunParts, Step
-from bub.errors import BubError, ModelError
+from bub.errors import BubError, ExitError, ModelError
 from bub.messages import message_to_dict, republic
 from bub.prompt import UserContent
 from bub.streaming import StepEnded, StreamFailed, StreamState, Usage
@@ -227,7 +228,7 @@ class Run:
             return told
         if isinstance(error, (RunEnded, KeyboardInterrupt, anyio.get_cancelled_exc_class())):
             return self._failure
-        stopped = BubError(f"the run was stopped: {type(error).__qualname__} was raised in it")
+        stopped = ExitError(f"expected an Exception, got {error_text(error)} - a run")
         stopped.__cause__ = error
         return stopped
 

@@ -8,19 +8,10 @@ from typing import Final
 import anyio
 from typing_extensions import TypeIs
 
-from bub.errors import BubError, ErrorKind
+from bub.errors import ExitError
 from bub.hooks.failures import error_text
 
 logger: Final = logging.getLogger("bub.gateway")
-
-
-class ExitError(BubError, RuntimeError):
-    """Code of a plugin or a channel raised what would end the program, such as `SystemExit`; that is the cause.
-
-    It is shown and kept in place of what was raised, which is no `Exception`.
-    """
-
-    kind: ErrorKind = "hook"
 
 
 def failure_of(error: BaseException, where: str) -> Exception:

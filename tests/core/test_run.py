@@ -28,7 +28,7 @@ from bub.core.events import (
 from bub.core.run_stream import RunStream
 from bub.core.toolmaking import tool
 from bub.core.tools import ToolContext
-from bub.errors import BubError, ContentError, ModelError
+from bub.errors import BubError, ContentError, ExitError, ModelError
 from bub.messages import republic
 from bub.model import AnswerCompleted
 from bub.streaming import StepEnded, StreamFailed, TextDelta, Usage
@@ -964,5 +964,6 @@ async def test_what_is_no_exception_ends_the_run_and_says_so(error: BaseExceptio
     if isinstance(error, KeyboardInterrupt):  # somebody wants to end it
         assert (finished.status, finished.error) == ("cancelled", None)
     else:
-        assert (finished.status, str(finished.error)) == ("error", "the run was stopped: SystemExit was raised in it")
+        assert isinstance(finished.error, ExitError)
+        assert (finished.status, str(finished.error)) == ("error", "expected an Exception, got SystemExit: 3 - a run")
     assert unanswered(await agent.tape("t").query()) == []

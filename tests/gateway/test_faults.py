@@ -21,8 +21,9 @@ from bub.core.agent import Agent
 from bub.core.toolmaking import tool
 from bub.core.tools import Tool
 from bub.envelope import Envelope
+from bub.errors import ExitError
 from bub.framework.agent_plugins import AgentPlugins
-from bub.gateway.faults import ExitError, failure_of
+from bub.gateway.faults import failure_of
 from bub.gateway.limits import GatewayLimits
 from bub.hooks.markers import hookimpl
 from bub.testing.scripted_model import Call, Reply, ScriptedModel
