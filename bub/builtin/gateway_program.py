@@ -135,6 +135,7 @@ class GatewayProgram:
                         return EXIT_FAILED
                     self._tell("running")
                     await self._over.wait()
+                    signals.end_in_time(EXIT_FAILED)
                     life.deadline = anyio.current_time() + self._longest_stop
                     self._tell("stopping")
                     logger.info("gateway.stopping")

@@ -85,6 +85,15 @@ class StopSignals:
         """Have nothing called any more: the event loop ends."""
         self._loop = None
 
+    def end_in_time(self, code: int) -> None:
+        """End the program after the limit in any case, though no signal has come.
+
+        Args:
+            code: The exit code of such an end.
+        """
+        if self.code is None:
+            self._leave_after(self._limit, code)
+
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if self.code is None:
             self.code = self._codes[number]

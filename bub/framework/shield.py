@@ -77,8 +77,12 @@ def _in_asyncio_task() -> bool:
 async def _in_own_task(call: Callable[[], Awaitable[object]], grace: float, ending: bool) -> None:
     """Await the call in a task of its own; the time that it has begins with the first cancellation of this task."""
 
-    async def run() -> None:
-        await call()
+    async def run() -> BaseException | None:
+        try:
+            await call()
+        except (KeyboardInterrupt, SystemExit) as stop:  # a task would end the whole loop with it, past its caller
+            return stop
+        return None
 
     task = asyncio.create_task(run())
     came: BaseException | None = None
@@ -89,7 +93,7 @@ async def _in_own_task(call: Callable[[], Awaitable[object]], grace: float, endi
             came = error
     if not task.done():
         came = await _ended_within(task, grace) or came
-    failed = None if task.cancelled() else task.exception()
+    failed = None if task.cancelled() else task.exception() or task.result()
     if came is None and not ending:
         try:
             await anyio.lowlevel.checkpoint_if_cancelled()  # as in `_watched`
@@ -105,7 +109,7 @@ async def _in_own_task(call: Callable[[], Awaitable[object]], grace: float, endi
         task.result()  # it cancelled itself
 
 
-async def _ended_within(task: asyncio.Task[None], grace: float) -> BaseException | None:
+async def _ended_within(task: asyncio.Task[BaseException | None], grace: float) -> BaseException | None:
     """Wait for a task, which is cancelled when the time is over; the last cancellation that came meanwhile."""
     came: BaseException | None = None
     end = anyio.current_time() + grace

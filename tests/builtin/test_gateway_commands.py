@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -220,6 +221,20 @@ def test_signals_are_left_as_they_were_and_ignored_ones_stay_so() -> None:
         if hangup is not None:
             signal.signal(hangup, old)
     assert {number: signal.getsignal(number) for number in before} == before
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_an_end_without_a_signal_is_bounded_too(asked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Something that keeps the loop from ending must not keep the process."""
+    ended: list[int] = []
+    left = threading.Event()
+    monkeypatch.setattr("bub.builtin.gateway_signals.leave_now", lambda code: (ended.append(code), left.set()))
+    with StopSignals(0.01) as signals:
+        if asked:
+            os.kill(os.getpid(), signal.SIGTERM)
+        signals.end_in_time(1)
+        assert left.wait(30)
+    assert ended == [128 + signal.SIGTERM if asked else 1]
 
 
 def test_options_as_arguments() -> None:

@@ -215,6 +215,20 @@ class TestFailures:
             await framework(answering(), plugin(save_state=save_state)).process_inbound("hi")
         assert caught.value is mine
 
+    @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+    async def test_what_would_end_the_program_reaches_the_caller_first(self, error: BaseException) -> None:
+        """On asyncio the task that saves would end the whole loop with it, past everybody who waits."""
+
+        async def save_state() -> None:
+            await anyio.sleep(0)
+            raise error
+
+        made = framework(answering("text"), plugin(save_state=save_state))
+        with pytest.raises(type(error)) as raised:
+            await made.process_inbound("hi")
+        assert raised.value is error
+        await anyio.sleep(0)
+
 
 class TestCancellation:
     @pytest.mark.parametrize("when", ["model", "saving"])
