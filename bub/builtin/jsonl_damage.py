@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from bisect import bisect, insort
 from typing import Final
 
 from bub.builtin.jsonl_lines import Line
@@ -23,6 +24,7 @@ class DamageLog:
     def __init__(self, path: str) -> None:
         self._path: Final = path
         self._reported: Final[set[int]] = set()
+        self._numbers: Final = [(0, 1)]  # the beginnings of lines, and their numbers
 
     def report(self, line: Line[TapeEntry]) -> None:
         """Log `tape.line_skipped` for a damaged line, the first time."""
@@ -35,9 +37,16 @@ class DamageLog:
         logger.warning("tape.line_skipped %s: %s", where, line.problem, extra=facts)
 
     def _number_of(self, start: int) -> int:
-        """The number of the line that begins at a place."""
-        number, place = 1, 0
+        """The number of the line that begins at a place, counted from the nearest line whose number is known."""
+        after = bisect(self._numbers, (start, 0))
+        known, number = min(self._numbers[max(0, after - 1) : after + 1], key=lambda each: abs(each[0] - start))
+        number += self._lines_between(known, start) if known < start else -self._lines_between(start, known)
+        insort(self._numbers, (start, number))
+        return number
+
+    def _lines_between(self, start: int, stop: int) -> int:
+        number, place = 0, start
         with opened(self._path) as file:
-            while place < start and (data := read_at(file, place, min(start, place + BLOCK))):
+            while place < stop and (data := read_at(file, place, min(stop, place + BLOCK))):
                 number, place = number + data.count(b"\n"), place + len(data)
         return number

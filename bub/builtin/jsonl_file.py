@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Final
 
 from msgspec import structs
@@ -40,7 +41,8 @@ class TapeFile:
     """What is known of one file, and the way to the rest of it.
 
     Ids are as they stand in the file as long as they rise. In a file in which they do not, as after two writers without
-    a lock, an entry whose id is not higher than all before it has the next one instead.
+    a lock, an entry whose id is not higher than all before it has the next one instead, in whatever direction it is
+    read. What this library writes has a higher id than all before: a file is looked through only for lines of others.
 
     Args:
         path: The file; it need not be there.
@@ -58,7 +60,6 @@ class TapeFile:
         self.path: Final = path
         self._title: Final = title
         self._writer: int | None = None
-        self._damage: Final = DamageLog(path)
         self._life = 0  # rises when everything known is forgotten
         self._forget()
 
@@ -73,7 +74,7 @@ class TapeFile:
 
     def _forget(self) -> None:
         self._life += 1
-        self._grown = 0  # how many entries came behind those that were there first
+        self._damage = DamageLog(self.path)
         self.tail: list[TapeEntry] = []
         self._starts: list[int] = []  # of the lines of the tail
         self._anchor = -1  # the place of the newest anchor in the tail
@@ -105,7 +106,7 @@ class TapeFile:
                 return
             file = open_file(self.path, os.O_RDONLY)
         except FileNotFoundError:
-            if self._seen != (0, 0, 0):
+            if self._written != (0, 0):
                 self.close()
                 self._forget()
             return
@@ -159,7 +160,6 @@ class TapeFile:
             self._risen = max(self._risen, entry.id)
             return
         placed = entry if entry.id > self._risen else structs.replace(entry, id=self._risen + 1)
-        self._grown += 1
         if placed.anchor_name is not None:
             self._anchor = len(self.tail)
         self.tail.append(placed)
@@ -195,7 +195,9 @@ class TapeFile:
         """Read back until an entry is enough; the tail begins with it then."""
         found: list[tuple[TapeEntry, int]] = []
         following = self.tail[0].id if self.tail else None
-        for line in self._lines_before(file):
+        for line in self._lines_before(file, self._starts[0] if self._starts else self._end):
+            if not self._is_sound_before(line, file):
+                return  # all was read
             for entry in reversed(line.items if line.counts else ()):
                 if following is not None and entry.id >= following:
                     self._load_all(file)
@@ -219,25 +221,21 @@ class TapeFile:
         self.last_id = self.tail[-1].id
         self._risen = max(self._risen, self.last_id)
 
-    def _lines_before(self, file: int) -> Iterator[Line[TapeEntry]]:
-        """The lines before the tail, newest first, reported when they are damaged."""
-        start = self._starts[0] if self._starts else self._end
-        for line in settled_backward(lines_backward(file, start, full_entry)):
+    def _lines_before(self, file: int, stop: int) -> Iterator[Line[TapeEntry]]:
+        """The lines before a place, newest first, reported when they are damaged."""
+        for line in settled_backward(lines_backward(file, stop, full_entry)):
             self._damage.report(line)
             yield line
 
     def _load_all(self, file: int) -> None:
         """Read the whole file, and number what has no id of its own."""
-        end = self._end
-        grown = self._grown
         self.tail = []  # new lists: whoever iterates over the old ones goes on
         self._starts = []
         self._anchor, self.whole, self._risen = -1, True, 0
-        for line in settled(lines_forward(file, 0, end, full_entry)):
+        for line in settled(lines_forward(file, 0, self._end, full_entry)):
             self._damage.report(line)
             for entry in line.items:
                 self._take_entry(entry, line)
-        self._grown = grown
         self.high = max(self.high, self._risen)
 
     def entries(self, *, newest_first: bool) -> Iterator[TapeEntry]:
@@ -254,24 +252,23 @@ class TapeFile:
         return self._newest_first() if newest_first else self._oldest_first()
 
     def _newest_first(self) -> Iterator[TapeEntry]:
-        """The entries that are there now, read back further and further; the end of the iteration when they are not.
-
-        When it turns out that ids do not rise, they change for whoever reads later, and not in what is given here.
-        """
-        life, grown, given, following = self._life, self._grown, 0, self._risen + 1
+        """The entries that are there now, read back further and further; the end of the iteration when they are not."""
+        life, stop = self._life, self._end  # what begins before `stop` is to come
         while self._life == life:
-            place = len(self.tail) - 1 - given - (self._grown - grown)
-            if place >= 0:
-                entry = _below(self.tail[place], following)
-                given, following = given + 1, entry.id
-                yield entry
-            elif self.whole:
-                return
-            elif len(self.tail) < KEPT:
-                self._read_back(max(_NEAR, len(self.tail)))
-            else:
-                yield from self._far_before(following)
-                return
+            tail, starts = self.tail, self._starts  # other lists, once something is read back or forgotten
+            place = bisect_left(starts, stop)
+            if place == 0:
+                if self.whole or not stop:
+                    return
+                if starts[0] != stop or len(tail) >= KEPT:
+                    stop = yield from self._far_before(stop)
+                else:
+                    self._read_back(max(_NEAR, len(tail)))
+                continue
+            while place > 0 and self._life == life:
+                place -= 1
+                stop = starts[place]
+                yield tail[place]
 
     def _read_back(self, count: int) -> None:
         """Read some more entries before the tail."""
@@ -279,14 +276,25 @@ class TapeFile:
         with opened(self.path) as file:
             self._extend(file, lambda _: next(left, 0) <= 1)
 
-    def _far_before(self, following: int) -> Iterator[TapeEntry]:
-        """What lies before the tail, newest first, without keeping it."""
+    def _far_before(self, stop: int) -> Generator[TapeEntry, None, int]:
+        """What lies before a place, newest first, without keeping it.
+
+        Returns:
+            The place to go on at: the beginning, unless all was read because ids do not rise.
+        """
         with opened(self.path) as file:
-            for line in self._lines_before(file):
-                for entry in reversed(line.items if line.counts else ()):
-                    placed = _below(entry, following)
-                    following = placed.id
-                    yield placed
+            for line in self._lines_before(file, stop):
+                if not self._is_sound_before(line, file):
+                    return stop
+                stop = line.start
+                yield from reversed(line.items if line.counts else ())
+        return 0
+
+    def _is_sound_before(self, line: Line[TapeEntry], file: int) -> bool:
+        """Whether ids rise up to a line; when they do not, the whole file is read."""
+        if line.is_foreign and not self._counted.is_known_at(file, line.start, self._end):
+            self._count_on(file)
+        return self._counted.rises
 
     def _oldest_first(self) -> Iterator[TapeEntry]:
         """What lies before the tail without keeping it, then the tail."""
@@ -306,15 +314,19 @@ class TapeFile:
         Raises:
             TapeError: The file cannot be read.
         """
-        counted = self._counted
-        if counted.end < self._end:
+        if self._counted.end < self._end:
             with opened(self.path) as file:
-                for line in settled(lines_forward(file, counted.end, self._end, entry_head)):
-                    counted.take(line)
-                counted.end = self._end
-                if not counted.rises and not self.whole:
-                    self._load_all(file)
-        return counted.entries, counted.anchor
+                self._count_on(file)
+        return self._counted.entries, self._counted.anchor
+
+    def _count_on(self, file: int) -> None:
+        """Count what was not counted yet; when its ids do not rise, read the whole file."""
+        counted = self._counted
+        for line in settled(lines_forward(file, counted.end, self._end, entry_head)):
+            counted.take(line)
+        counted.end = self._end
+        if not counted.rises and not (self.whole and self._disordered):
+            self._load_all(file)
 
     def record(self, name: str) -> TapeRecord | None:
         """What is known of the tape, whose name this is; None when it holds nothing.
@@ -346,7 +358,7 @@ class TapeFile:
 
     @property
     def state(self) -> tuple[int, int]:
-        """Which file this is and its size, for seeing whether others changed it."""
+        """Which file this is and its size, for seeing whether others changed it; (0, 0) when it is not there."""
         return self._written
 
     def beginning(self) -> bytes:
@@ -386,7 +398,3 @@ class TapeFile:
         self._written = number, size + len(data)
         self.last_id = self.high = last_id
         self._left, self._torn = None, False
-
-
-def _below(entry: TapeEntry, following: int) -> TapeEntry:
-    return entry if entry.id < following else structs.replace(entry, id=following - 1)

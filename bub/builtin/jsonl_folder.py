@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from bub.builtin.jsonl_file import TapeFile
@@ -32,7 +32,7 @@ class TapeFolder:
     """The files of a folder, and its lock.
 
     A file whose name this version would not have given, as other programs give them, is the file of the tape that it is
-    named after, as long as that tape has no file of its own.
+    named after, as long as that tape has no file of its own. One beside such a file is not read, and that is told.
 
     Args:
         path: The folder; it need not be there.
@@ -77,42 +77,74 @@ class TapeFolder:
             self._writers.clear()
             self._files.clear()
 
+    def sweep(self, start: str) -> None:
+        """Remove the files whose names begin with a text, as far as that can be done; inside of `writing`."""
+        with suppress(OSError):
+            for name in os.listdir(self.path):
+                if name.startswith(start):
+                    os.unlink(os.path.join(self.path, name))
+
     # -------------------------------------------------------------------------------------------------------- files
 
     def file(self, tape: str) -> TapeFile:
-        """What is known of the file of a tape."""
-        known = self._files.get(tape)
-        if known is not None:
-            return known
-        while len(self._files) >= _KNOWN:
-            oldest = next(iter(self._files))
-            del self._files[oldest]
-            self._writers.pop(oldest, None)
-        file = TapeFile(os.path.join(self.path, self.name(tape)), title_line(tape))
-        self._files[tape] = file
-        return file
+        """The file of a tape, as it is now.
+
+        Raises:
+            TapeError: It cannot be read.
+        """
+        return self._looked_at(tape, TapeFile.refresh)
 
     def writer(self, tape: str) -> TapeFile:
-        """The file of a tape, with its end known; inside of `writing`."""
-        file = self.file(tape)
+        """The file of a tape, with its end known; inside of `writing`.
+
+        Raises:
+            TapeError: It cannot be read or opened.
+        """
+        file = self._looked_at(tape, TapeFile.prepare)
         if tape not in self._writers:
             while len(self._writers) >= _OPEN:
                 self._writers.pop(next(iter(self._writers))).close()
             self._writers[tape] = file
-        file.prepare()
+        return file
+
+    def _looked_at(self, tape: str, look: Callable[[TapeFile], None]) -> TapeFile:
+        """The file of a tape; as long as it is not there, its name is looked for again: others may make one."""
+        file = self._files.get(tape)
+        if file is not None:
+            look(file)
+            if file.state != (0, 0):
+                return file
+        path = os.path.join(self.path, self.name(tape))
+        if file is None or file.path != path:
+            file = self._keep(tape, TapeFile(path, title_line(tape)))
+            look(file)
+        return file
+
+    def _keep(self, tape: str, file: TapeFile) -> TapeFile:
+        self._writers.pop(tape, None)
+        while len(self._files) >= _KNOWN:
+            oldest = next(iter(self._files))
+            del self._files[oldest]
+            self._writers.pop(oldest, None)
+        self._files[tape] = file
         return file
 
     def name(self, tape: str) -> str:
         """The name of the file of a tape."""
         check_tape_name(tape)
         own, foreign = file_name(tape) + ENDING, tape + ENDING
-        if own == foreign or "/" in tape or "\0" in tape or os.path.exists(os.path.join(self.path, own)):
+        if own == foreign or "/" in tape or "\0" in tape:
             return own
         try:  # the list tells letters apart that a file system may take for the same
             found = os.path.exists(os.path.join(self.path, foreign)) and foreign in os.listdir(self.path)
         except UnicodeEncodeError:
             return own
-        return foreign if found and self._tape_of(foreign) == tape else own
+        if not found or self._tape_of(foreign) != tape:
+            return own
+        if os.path.exists(os.path.join(self.path, own)):
+            self._tell(foreign, f"{foreign} {_second(tape)}")
+            return own
+        return foreign
 
     def names(self) -> dict[str, str]:
         """The name of the file of every tape; what is no file of a tape is passed over.
@@ -142,8 +174,13 @@ class TapeFolder:
                         tape = self._tape_of(name) if problem is None else ""
                         if problem is not None or (problem := _problem_of_name(tape)) is not None:
                             odd[name] = problem
-                        elif tape not in found or name == file_name(tape) + ENDING:
+                        elif tape not in found:
                             found[tape] = name
+                        else:  # one of the two has the name that this version gives
+                            own = file_name(tape) + ENDING
+                            second = found[tape] if name == own else name
+                            found[tape], odd[second] = own, _second(tape)
+                            self._tell(second, f"{second} {odd[second]}")
         except FileNotFoundError:
             return {}, {}
         except OSError as error:
@@ -181,10 +218,14 @@ class TapeFolder:
         except TapeError as error:
             if not is_of_one_file(error):
                 raise
-            if name not in self._told:
-                self._told.add(name)
-                logger.warning("tape.file_skipped %s", error, extra={"where": name, "problem": str(error)})
+            self._tell(name, str(error))
             return None
+
+    def _tell(self, name: str, problem: str) -> None:
+        """Log that a file is passed over, once."""
+        if name not in self._told:
+            self._told.add(name)
+            logger.warning("tape.file_skipped %s", problem, extra={"where": name, "problem": problem})
 
     def _record(self, tape: str, name: str) -> TapeRecord | None:
         try:
@@ -194,7 +235,10 @@ class TapeFolder:
         seen = found.st_ino, found.st_size, found.st_mtime_ns
         known = self._records.get(tape)
         if known is None or known[0] != seen:
-            file = self._files.get(tape) or TapeFile(os.path.join(self.path, name), title_line(tape))
+            path = os.path.join(self.path, name)
+            file = self._files.get(tape)
+            if file is None or file.path != path:
+                file = TapeFile(path, title_line(tape))
             known = self._records[tape] = seen, file.record(tape)
         return known[1]
 
@@ -218,6 +262,11 @@ def _problem_of_name(tape: str) -> str | None:
     except TapeError as error:
         return f"is named after no tape: {error}"
     return None
+
+
+def _second(tape: str) -> str:
+    own = file_name(tape) + ENDING
+    return f"is not read: tape {tape!r} has the file {own}. Move it away, and import it under another name instead."
 
 
 def title_line(tape: str) -> bytes:

@@ -89,6 +89,7 @@ class Line(NamedTuple, Generic[T]):
         dropped: The batch whose lines before this do not count.
         problem: What is wrong with it.
         counts: Whether its entries do; they do not when their batch was dropped.
+        is_foreign: Whether another program wrote it, or it is damaged: its ids may not be higher than those before.
     """
 
     start: int
@@ -98,6 +99,7 @@ class Line(NamedTuple, Generic[T]):
     dropped: Batch | None = None
     problem: str | None = None
     counts: bool = True
+    is_foreign: bool = False
 
     @property
     def is_member(self) -> bool:
@@ -188,7 +190,11 @@ def read_line(raw: bytes, start: int, decode: Callable[[bytes], T], *, ended: bo
         item = decode(raw)
     except TapeError as error:
         return _read_odd_line(raw, start, end, decode, error, ended=ended)
-    return Line(start, end, (item,), _batch_at_end(_BATCH, raw))
+    return Line(start, end, (item,), _batch_at_end(_BATCH, raw), is_foreign=_is_foreign(raw))
+
+
+def _is_foreign(raw: bytes) -> bool:
+    return raw[:6] != b'{"id":' or raw[6:7] == b" "
 
 
 def _read_odd_line(
@@ -205,10 +211,13 @@ def _read_odd_line(
     items, used = _whole_entries(text, decode)
     batch = _batch_at_end(_BATCH, text[:used]) if items else None
     if not ended:
-        return Line(start, start + raw.index(text) + used if items else start, items, batch, problem=holes)
+        return Line(
+            start, start + raw.index(text) + used if items else start, items, batch, problem=holes, is_foreign=True
+        )
     if len(items) == 1 and used == len(text) and text.startswith(b"{") and _is_whole(text, decode):
-        return Line(start, end, items, batch, problem=holes)
-    return Line(start, end, items, batch, problem="holds an entry and other bytes" if items else str(error))
+        return Line(start, end, items, batch, problem=holes, is_foreign=True)
+    problem = "holds an entry and other bytes" if items else str(error)
+    return Line(start, end, items, batch, problem=problem, is_foreign=bool(items))
 
 
 def _batch_at_end(pattern: re.Pattern[bytes], text: bytes) -> Batch | None:

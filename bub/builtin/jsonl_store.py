@@ -94,7 +94,6 @@ class JSONLTapeStore:
         """The entries that a query asks for; see `TapeStore.fetch`. What the query does not need is not read."""
         self._folder.settle()
         file = self._folder.file(query.tape)
-        file.refresh()
         if not query.last_anchor and query.after_anchor is None and query.between is None:
             yield from paged(matching(file.entries(newest_first=query.newest_first), query), query)
             return
@@ -197,7 +196,6 @@ class JSONLTapeStore:
         """What a transaction has to know of a tape to change it."""
         self._folder.settle()
         file = self._folder.file(tape)
-        file.refresh()
         return Piece(tape if file.last_id else None, file.state, file.last_id, file.high)
 
     def _commit(self, pieces: Mapping[str, Piece]) -> None:
@@ -308,7 +306,8 @@ class JSONLTapeStore:
     def compact(self, tape: str | None = None, /) -> int:
         """How many lines were set aside: the damaged ones, which go into a file of the same name and `.bad`.
 
-        A file without any is left alone. Entries whose ids do not rise are numbered anew.
+        A file without any is left alone. Entries whose ids do not rise are numbered anew. What writers that were killed
+        had prepared is removed.
 
         Args:
             tape: The tape; None for all.
@@ -321,6 +320,7 @@ class JSONLTapeStore:
         lines = 0
         failed: TapeError | None = None
         with self._folder.writing():
+            self._folder.sweep(_NEW)
             for one, name in self._folder.names().items():
                 try:
                     lines += self._compact(one, name) if tape in (None, one) else 0

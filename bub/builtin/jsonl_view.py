@@ -11,7 +11,7 @@ from bub.builtin.jsonl_writing import encoded, joined
 from bub.errors import TapeError
 from bub.tape.coding import decode_entry
 from bub.tape.entry import TapeEntry
-from bub.tape.memory_store import tape_record
+from bub.tape.forked import joined_record
 from bub.tape.naming import check_tape_name
 from bub.tape.selection import (
     changed_meanwhile,
@@ -187,11 +187,17 @@ class JSONLView:
         enough = None if limit is None else min(limit + len(own), MAX_COUNT)
         found = {one.name: one for one in self._store.list(prefix=prefix, after=after, limit=enough)}
         for name in own:
-            found.pop(name, None)
-            entries = [*self._of(self.pieces[name], newest_first=False)]
-            if entries:
-                found[name] = tape_record(name, entries)
+            piece, listed = self.pieces[name], found.pop(name, None)
+            if piece.base != name:
+                listed = None if piece.base is None else self._listed(piece.base)
+            record = joined_record(name, listed, piece.entries)
+            if record is not None:
+                found[name] = record
         return [found[name] for name in sorted(found)][:limit]
+
+    def _listed(self, tape: str) -> TapeRecord | None:
+        records = self._store.list(prefix=tape, limit=1)  # it sorts before what its name begins
+        return records[0] if records and records[0].name == tape else None
 
     def reset(self, tape: str, /) -> None:
         """Remove every entry of a tape."""

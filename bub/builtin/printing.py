@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -35,7 +36,14 @@ NOTHING: Final = "-"
 """What a cell says that has nothing to say."""
 
 _KEPT_WHOLE: Final = 20  # a column that is no wider, such as one of dates, keeps its width on a narrow terminal
-_NAME_ESCAPES: Final = {"\t": "\\t", "\n": "\\n"}
+_UNSEEN: Final = (0xAD, 0x180E, 0x200B, 0x2028, 0x2029, *range(0x2060, 0x2065), 0xFEFF)  # joiners stay, for emoji
+_UNSEEN_BEYOND: Final = (*range(0x1BCA0, 0x1BCA4), *range(0x1D173, 0x1D17B), 0xE0001, *range(0xE0020, 0xE0080))
+_NAME_ESCAPES: Final = {
+    ord("\t"): "\\t",
+    ord("\n"): "\\n",
+    **{code: f"\\u{code:04x}" for code in _UNSEEN},
+    **{code: f"\\U{code:08x}" for code in _UNSEEN_BEYOND},
+}
 
 
 def fail(text: str, code: int) -> NoReturn:
@@ -113,13 +121,35 @@ def _draw(names: Sequence[str], numbers: Sequence[bool], rows: Sequence[Sequence
 
 
 def shown_name(name: str) -> str:
-    r"""A name in one line, with escapes for what a terminal would obey; no other character is changed.
+    r"""A name in one line, with escapes for what a terminal would obey and for what cannot be seen.
+
+    No other character is changed, so names that differ look different. What joins letters or emoji stays.
 
     Example:
         >>> shown_name("a  b\n\x1b")
         'a  b\\n\\x1b'
     """
-    return visible("".join(_NAME_ESCAPES.get(letter, letter) for letter in name))
+    return visible(name.translate(_NAME_ESCAPES))
+
+
+def shown_argument(text: str) -> str:
+    r"""A text as a shell takes it for an argument, with escapes for what a terminal would obey.
+
+    Escapes are in the quotes of POSIX that begin with a dollar sign.
+
+    Example:
+        >>> shown_argument("two words"), shown_argument("a\n'b'")
+        ("'two words'", "$'a\\012\\'b\\''")
+    """
+    if shown_name(text) == text:
+        return shlex.quote(text)
+    return f"$'{''.join(map(_escaped, text))}'"
+
+
+def _escaped(letter: str) -> str:
+    if letter in "\\'":
+        return f"\\{letter}"
+    return letter if shown_name(letter) == letter else "".join(f"\\{byte:03o}" for byte in letter.encode())
 
 
 def shown_date(date: str | None) -> str:

@@ -7,14 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from bub.builtin.sqlite_rows import Rows, insert
-from bub.builtin.sqlite_schema import ID_BITS
-from bub.builtin.sqlite_tapes import MOST_TAPES, TapeRow, find_tape
+from bub.builtin.sqlite_schema import ID_BITS, ID_MASK
+from bub.builtin.sqlite_tapes import MOST_TAPES, TapeRow, add_tape, find_tape
 from bub.errors import TapeError
 from bub.tape.selection import changed_meanwhile, unexpected_last_id
 
 _UPDATE: Final = "UPDATE tapes SET last_id = ?, last_date = ? WHERE number = ?"
 _UPDATE_ANCHOR: Final = "UPDATE tapes SET anchor_id = ?, anchor = ? WHERE number = ?"
-_INSERT: Final = "INSERT INTO tapes (last_id, last_date, name) VALUES (0, '', ?)"
 
 Version: TypeAlias = tuple[int, int] | None
 """What a tape has as long as nobody changes it: its number and its newest id."""
@@ -73,7 +72,7 @@ def append(connection: sqlite3.Connection, tape: str, made: Rows | None, *, expe
     if made is None:
         return 1
     if found is None:
-        found = TapeRow(connection.execute(_INSERT, (tape,)).lastrowid or 0, 0, 0, 0)
+        found = add_tape(connection, tape)
     if found.number > MOST_TAPES:
         raise TapeError(f"cannot append to tape {tape!r}: no more tapes can be counted. Export them to a new file.")
     last = found.last_id + len(made.rows)
@@ -92,7 +91,7 @@ def remove(connection: sqlite3.Connection, tape: str) -> None:
     connection.execute("DELETE FROM tapes WHERE name = ?", (tape,))
     if found is None:
         return
-    connection.execute("DELETE FROM entries WHERE key > ? AND key <= ?", (found.key(0), found.key(found.last_id)))
+    connection.execute("DELETE FROM entries WHERE key > ? AND key <= ?", (found.key(0), found.key(ID_MASK)))
     if found.indexed:
         connection.execute("INSERT INTO gone VALUES (?)", (found.number,))
 

@@ -67,6 +67,11 @@ def is_busy(error: Exception) -> bool:
     return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
+def is_corrupt(error: Exception) -> bool:
+    """Whether the file is damaged."""
+    return _code(error) == sqlite3.SQLITE_CORRUPT
+
+
 def is_refused_writing(error: BaseException | None) -> bool:
     """Whether an error may be one of writing alone, so that reading is worth a try."""
     return isinstance(error, OSError) or _code(error) in _OF_WRITING

@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from bub.builtin.sqlite_columns import column
-from bub.builtin.sqlite_errors import check_rises, is_busy
-from bub.builtin.sqlite_rows import COLUMNS, decoded
-from bub.builtin.sqlite_schema import ID_BITS, ID_MASK, RARE_KIND
-from bub.builtin.sqlite_tapes import TapeRow, find_tape, sound_row
+from bub.builtin.sqlite_disorder import check_span, check_whole, log_unreadable, read_all
+from bub.builtin.sqlite_errors import check_rises, is_busy, is_corrupt
+from bub.builtin.sqlite_rows import COLUMNS, decoded, is_plain
+from bub.builtin.sqlite_schema import ID_BITS, RARE_KIND
+from bub.builtin.sqlite_tapes import KNOWN, TapeRow, find_tape, has_number, newest_anchor, sound_row
 from bub.builtin.sqlite_words import match_of
 from bub.errors import TapeError
 from bub.tape.entry import EVENT, MESSAGE, TOOL_CALL, TOOL_RESULT, TapeEntry
@@ -21,6 +23,7 @@ from bub.tape.store import TapeQuery
 _logger = logging.getLogger(__name__)
 
 _PIECES: Final = (32, 512)  # rows: who wants the newest entry only should not wait for more
+_MOST_PASSED: Final = 4_096  # rows of a piece that an offset passes over
 _PIECE_SIZE: Final = 1_000_000  # bytes, after which a piece is enough however few its rows are
 _STARTS: Final = """
     SELECT key AS start, key + span - 1 AS stop FROM entries
@@ -73,7 +76,12 @@ class Reading:
         rest = self._rest or _span(connection, self._query)
         found: list[TapeEntry] = []
         if not rest.is_empty:
-            rest, found = self._read(connection, rest, next(self._pieces, _PIECES[-1]))
+            try:
+                rest, found = self._read(connection, rest, next(self._pieces, _PIECES[-1]))
+            except sqlite3.DatabaseError as error:
+                if not is_corrupt(error):
+                    raise
+                rest, found = self._read_damaged(connection, rest, error)
             found = self._page(found)
         self._rest = rest
         self.done = rest.is_empty or self._left == 0
@@ -92,24 +100,57 @@ class Reading:
         """What of the rest is left, and entries of it."""
         query = self._query
         part, match = self._part(connection, rest)
-        if self._exact and self._left is not None:
-            size = min(size, self._offset + self._left)
+        if self._exact:
+            size = max(size, min(self._offset, _MOST_PASSED))
+            size = size if self._left is None else min(size, self._offset + self._left)
         sql, values = _select(query, part, match)
         try:
-            rows = _some(connection, f"{sql} LIMIT ?", (*values, size))
+            rows = _some(connection, f"{sql} LIMIT ?", (*values, size), self._offset if self._exact else 0)
         except sqlite3.DatabaseError as error:
             if match is None or is_busy(error):
                 raise
             self._match = None  # the entries themselves can do without it
             _logger.warning("tape.search_index_damaged", extra={"reason": str(error)})
             return rest, []
-        end = rows.last
-        if end is None or (rows.whole and len(rows.found) + rows.bad < size):
+        end = rows.keys[-1] if rows.keys else None
+        if end is None or (rows.whole and len(rows.keys) < size):
             end = part.low + 1 if query.newest_first else part.high
+        seen = _Span(end - 1, part.high) if query.newest_first else _Span(part.low, end)
         check_rises(part.low, end)
         check_rises(end - 1, part.high)
-        left = _Span(rest.low, end - 1) if query.newest_first else _Span(end, rest.high)
+        self._check(connection, seen, rows.keys, match)
+        self._offset -= rows.passed
+        left = _Span(rest.low, seen.low) if query.newest_first else _Span(seen.high, rest.high)
         return left, rows.found if self._exact else list(matching(rows.found, query))
+
+    def _read_damaged(
+        self, connection: sqlite3.Connection, rest: _Span, error: sqlite3.DatabaseError
+    ) -> tuple[_Span, list[TapeEntry]]:
+        """All that can be read of the rest, and nothing that is left of it."""
+        found = list(matching(read_all(connection, rest.low, rest.high, error), self._query))
+        return _Span(rest.high, rest.high), found[::-1] if self._query.newest_first else found
+
+    def _check(self, connection: sqlite3.Connection, seen: _Span, keys: list[int], match: str | None) -> None:
+        """See that no entries were passed over because a key is damaged; an index of some entries has its own keys.
+
+        Raises:
+            sqlite3.DatabaseError: Some were, or may have been.
+        """
+        query = self._query
+        if not keys and not has_number(connection, seen.high >> ID_BITS):
+            return  # the tape was removed meanwhile
+        if query.newest_first:
+            keys.reverse()
+        if match is None and query.run_id is None and not query.kinds and query.dates is None:
+            check_whole(connection, *seen, keys)
+            return
+        for before, key in pairwise((seen.low, *keys, seen.high + 1)):
+            check_rises(before, key)
+        if query.run_id is not None:
+            for part in _run_spans(connection, query.run_id, seen):
+                check_span(connection, *part)
+        elif match is not None or not query.kinds or not _FREQUENT.isdisjoint(query.kinds):
+            check_span(connection, *seen)
 
     def _part(self, connection: sqlite3.Connection, rest: _Span) -> tuple[_Span, str | None]:
         """What of the rest comes next: the part that is in the index now, or the one that is not, which is read."""
@@ -127,37 +168,49 @@ class _Some(NamedTuple):
 
     Attributes:
         found: The entries.
-        bad: How many rows could not be read.
-        last: The key of the last row; None without rows.
+        passed: How many more there were that can be read.
+        keys: The keys of all rows.
         whole: Whether there were no more of them.
     """
 
     found: list[TapeEntry]
-    bad: int
-    last: int | None
+    passed: int
+    keys: list[int]
     whole: bool
 
 
-def _some(connection: sqlite3.Connection, sql: str, values: Sequence[object]) -> _Some:
+def _some(connection: sqlite3.Connection, sql: str, values: Sequence[object], offset: int) -> _Some:
     found: list[TapeEntry] = []
-    bad = size = 0
-    last: int | None = None
+    keys: list[int] = []
+    passed = size = 0
     cursor = connection.execute(sql, values)
     try:
         for row in cursor:
-            last, payload = int(row[0]), row[-1]
+            keys.append(row[0])
+            payload = row[-1]
             size += 0 if payload is None else len(payload)
             try:
-                found.append(decoded(connection, row))
+                entry = None if passed < offset and is_plain(row) else decoded(connection, row)
             except TapeError as error:
-                bad += 1
-                facts = {"tape_number": last >> ID_BITS, "entry_id": last & ID_MASK, "reason": str(error)}
-                _logger.warning("tape.entry_unreadable", extra=facts)
+                log_unreadable(row[0], error)
+            else:
+                if passed < offset:
+                    passed += 1
+                elif entry is not None:
+                    found.append(entry)
             if size >= _PIECE_SIZE:
-                return _Some(found, bad, last, False)
+                return _Some(found, passed, keys, False)
     finally:
         cursor.close()  # a reader that stays open keeps the log from being emptied
-    return _Some(found, bad, last, True)
+    return _Some(found, passed, keys, True)
+
+
+def _run_spans(connection: sqlite3.Connection, run: str, span: _Span) -> list[_Span]:
+    """Where in a span the entries of a run stand, and perhaps others."""
+    sql = f"SELECT max(?, start - 1), min(?, stop) FROM ({_STARTS})"
+    rows = connection.execute(sql, (*span, column(run), span.high >> ID_BITS << ID_BITS, span.high)).fetchall()
+    parts = [_Span(*row) if type(row[1]) is int else span for row in rows]
+    return [part for part in parts if not part.is_empty]
 
 
 def _select(query: TapeQuery, span: _Span, match: str | None) -> tuple[str, list[object]]:
@@ -203,7 +256,7 @@ def _span(connection: sqlite3.Connection, query: TapeQuery) -> _Span:
 
 def _indexed_key(connection: sqlite3.Connection, number: int) -> int:
     """The key up to which the entries of a tape are in the index for searches."""
-    sql = "SELECT number, last_id, anchor_id, indexed FROM tapes WHERE number = ?"
+    sql = f"SELECT {KNOWN} FROM tapes WHERE number = ?"
     row = connection.execute(sql, (number,)).fetchone()
     tape = None if row is None else sound_row(connection, *row)
     return 0 if tape is None else tape.key(tape.indexed)
@@ -212,7 +265,7 @@ def _indexed_key(connection: sqlite3.Connection, number: int) -> int:
 def _ends(connection: sqlite3.Connection, query: TapeQuery, tape: TapeRow) -> tuple[int, int]:
     low, high = tape.key(0), tape.key(tape.last_id)
     if query.last_anchor:
-        return tape.key(tape.anchor_id), high
+        return tape.key(newest_anchor(connection, tape)), high
     if query.after_anchor is not None:
         return _newest_anchor(connection, query.tape, query.after_anchor, low, high), high
     if query.between is not None:

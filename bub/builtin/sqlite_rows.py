@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from itertools import count, groupby, islice
 from typing import Annotated, Any, Final, NamedTuple, TypeAlias
@@ -14,9 +14,10 @@ import msgspec
 from bub.builtin.sqlite_columns import column, text_of
 from bub.builtin.sqlite_schema import ID_MASK
 from bub.errors import TapeError
-from bub.tape.coding import decode_value, encode_value
+from bub.tape.coding import TAG, decode_value, encode_value
 from bub.tape.entry import TapeEntry
 from bub.tape.keeping import kept_entries
+from bub.tape.values import MAX_DEPTH
 
 BLOB_SIZE: Final = 16_384
 """From how many characters or bytes on a text or bytes in a payload is kept by its hash, once in the whole file."""
@@ -48,6 +49,8 @@ class _Blob(msgspec.Struct, frozen=True, array_like=True):
     is_text: bool
 
 
+_SKIM: Final = msgspec.json.Decoder(msgspec.Raw)  # sees that it is JSON, and makes nothing of it
+_TAG: Final = TAG.encode()
 _BLOBS: Final = msgspec.json.Decoder(list[_Blob])
 
 
@@ -160,6 +163,25 @@ def decoded(connection: sqlite3.Connection, row: Sequence[Any], *, searched: boo
     if type(date) is not str:
         date = text_of(date, "date")
     return TapeEntry(key & ID_MASK, kind, value, decode_value(meta), date)
+
+
+def is_plain(row: Sequence[Any]) -> bool:
+    """Whether a row, `COLUMNS` of it, can surely be read: faster than to read it, and False for what is uncommon."""
+    _, kind, date, refs, meta, payload = row
+    return type(kind) is str and type(date) is str and refs is None and _is_object(payload) and _is_known_object(meta)
+
+
+def _is_object(text: object) -> bool:
+    if type(text) is not bytes or text[:1] != b"{" or _TAG in text or text.count(b"{") + text.count(b"[") > MAX_DEPTH:
+        return False
+    try:
+        _SKIM.decode(text)
+        return text.isascii() or bool(text.decode())
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+
+
+_is_known_object: Final = lru_cache(maxsize=16)(_is_object)
 
 
 # ------------------------------------------------------------------------------------------------------- large values

@@ -16,7 +16,7 @@ from bub.builtin.sqlite_errors import check_rises, is_busy
 from bub.builtin.sqlite_queries import Reading
 from bub.builtin.sqlite_rows import COLUMNS, decoded
 from bub.builtin.sqlite_schema import ID_BITS, ID_MASK, create_search
-from bub.builtin.sqlite_tapes import TapeRow, name_of, sound_row
+from bub.builtin.sqlite_tapes import KNOWN, TapeRow, is_id, name_of, sound_row
 from bub.builtin.sqlite_words import match_of, searched_text, snippet
 from bub.errors import TapeError
 from bub.tape.store import TapeQuery
@@ -144,10 +144,11 @@ def _candidates(connection: sqlite3.Connection, text: str) -> list[int]:
 
 
 def count_behind(connection: sqlite3.Connection, tape: str | None) -> int:
-    """How many entries of a tape, or of all, are not in the index."""
-    where, values = ("", ()) if tape is None else (" WHERE name = ?", (tape,))
-    row = connection.execute(f"SELECT total(last_id - indexed) FROM tapes{where}", values).fetchone()
-    return int(row[0])
+    """How many entries of a tape, or of all, are not in the index, as far as the rows of the tapes say it."""
+    where, values = ("", ()) if tape is None else (" AND name = ?", (tape,))
+    sql = f"SELECT last_id, indexed FROM tapes WHERE indexed IS NOT last_id{where}"
+    rows = connection.execute(sql, values).fetchall()
+    return sum(last - indexed for last, indexed in rows if is_id(last) and is_id(indexed, last))
 
 
 def index_some(connection: sqlite3.Connection, tape: str | None) -> bool:
@@ -156,7 +157,7 @@ def index_some(connection: sqlite3.Connection, tape: str | None) -> bool:
     An entry that cannot be read is passed over.
     """
     where, values = ("", ()) if tape is None else (" AND name = ?", (tape,))
-    sql = f"SELECT number, last_id, anchor_id, indexed FROM tapes WHERE indexed IS NOT last_id{where}"
+    sql = f"SELECT {KNOWN} FROM tapes WHERE indexed IS NOT last_id{where}"
     left = _INDEXED_AT_ONCE
     for known in connection.execute(sql, values).fetchall():
         if left == 0:

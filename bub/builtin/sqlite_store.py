@@ -16,11 +16,12 @@ from bub.builtin import sqlite_changes, sqlite_search, sqlite_upkeep
 from bub.builtin.sqlite_changes import Appended, Version, is_small, make_all, version_of
 from bub.builtin.sqlite_errors import is_refused_writing, store_closed
 from bub.builtin.sqlite_frozen import open_for_reading
+from bub.builtin.sqlite_mending import EntryMending, damage_of, find_lost, mend_tapes
 from bub.builtin.sqlite_queries import Reading
 from bub.builtin.sqlite_rows import encoded
 from bub.builtin.sqlite_schema import open_database
 from bub.builtin.sqlite_search import BEHIND, Search, SearchHit
-from bub.builtin.sqlite_tapes import find_tape, mend_tapes, records
+from bub.builtin.sqlite_tapes import find_tape, records
 from bub.builtin.sqlite_threads import Job, ReadJobs, Workers
 from bub.builtin.sqlite_transaction import SQLiteTransaction
 from bub.builtin.sqlite_verifying import Verification
@@ -217,13 +218,26 @@ class SQLiteTapeStore:
     async def compact(self) -> None:
         """Give back the space of what was removed, and make searching faster.
 
-        Large values that no entry refers to any more go. What is known of each tape is mended where it was damaged, and
-        a tape whose name cannot be read gets another. Others can write in between, but not while the file itself is
-        written anew, which takes as much space again for a while.
+        Large values that no entry refers to any more go. What is known of each tape, and by what its entries are found,
+        is mended where it was damaged. A tape whose name cannot be read gets another, and so do entries whose tape is
+        gone. Others can write in between, but not while the file itself is written anew, which takes as much space
+        again for a while.
+
+        Raises:
+            TapeError: The tables themselves are damaged. Then what they hold is left as it is, as to write them anew
+                would lose what can be read now.
         """
         await self._change(mend_tapes)
-        await self._change(sqlite_upkeep.drop_unused_blobs)
         await self._change(sqlite_search.tidy_index)
+        damage = await self._read(damage_of)
+        if damage is not None:
+            raise sqlite_upkeep.not_shrunk(self._path, damage)
+        await self._change(find_lost)
+        mending = EntryMending()
+        while await self._change(mending.next):
+            pass
+        await self._change(mend_tapes)
+        await self._change(sqlite_upkeep.drop_unused_blobs)
         while await self._change(lambda connection: sqlite_search.index_some(connection, None)):
             pass
         await self._change(sqlite_upkeep.shrink, alone=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+from pathlib import Path
 
 from bub.builtin.sqlite_rows import hashes
 from bub.errors import TapeError
@@ -23,6 +24,14 @@ def drop_unused_blobs(connection: sqlite3.Connection) -> None:
         return
     held = connection.execute("SELECT hash FROM blobs").fetchall()
     connection.executemany("DELETE FROM blobs WHERE hash = ?", [row for row in held if row[0] not in used])
+
+
+def not_shrunk(path: Path, damage: str) -> TapeError:
+    """The error of not writing a file anew that is damaged."""
+    return TapeError(
+        f"cannot compact {path}: its tables are damaged ({damage}), and what can be read of them now would be lost. "
+        "Save it with `bub tape export --output FILE`, move the database away, and import what was saved instead."
+    )
 
 
 def shrink(connection: sqlite3.Connection) -> None:

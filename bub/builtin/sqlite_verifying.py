@@ -150,7 +150,8 @@ class Verification:
             walk, tape = _Walk(number), _find(connection, number)
         self._walk, count = _Walk(walk.number), 0  # on to the next tape, if nothing else is said
         if tape is None:
-            found.append(_finding("entries", f"holds entries of tape number {walk.number}, which is not there"))
+            problem = f"holds entries of tape number {walk.number}, which is not there; `compact` gives them one"
+            found.append(_finding("entries", problem))
             return count
         try:
             self._walk, count = _look(connection, walk, tape, found, most)

@@ -129,11 +129,15 @@ class _Here:
 
 
 def _looked(connection: sqlite3.Connection, work: _Work[T]) -> T:
-    return work(connection)
+    return _within("BEGIN", connection, work)  # all of it sees one state of the file
 
 
 def _committed(connection: sqlite3.Connection, work: _Work[T]) -> T:
-    connection.execute("BEGIN IMMEDIATE")
+    return _within("BEGIN IMMEDIATE", connection, work)
+
+
+def _within(begin: str, connection: sqlite3.Connection, work: _Work[T]) -> T:
+    connection.execute(begin)
     try:
         result = work(connection)
         connection.execute("COMMIT")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from itertools import takewhile
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn, Protocol, TypeVar, runtime_checkable
 
@@ -62,6 +64,64 @@ class SidecarName(NamedTuple):
     name: str
 
 
+class Page(NamedTuple):
+    """Some tapes.
+
+    Attributes:
+        records: The tapes.
+        beside: For each of them the tapes that go with it.
+        more: Whether more tapes follow.
+    """
+
+    records: list[TapeRecord]
+    beside: list[list[TapeRecord]]
+    more: bool
+
+
+class _Listed:
+    """The tapes that were listed so far, so that nothing is asked for again that is known.
+
+    Args:
+        prefix: What their names begin with.
+        after: The name that they sort after.
+
+    Attributes:
+        prefix: What their names begin with.
+        end: The name that was listed last, or `after`.
+        is_whole: Whether no others follow.
+        others: Whether there are tapes that do not belong here, as far as that was asked for.
+    """
+
+    def __init__(self, prefix: str, after: str | None) -> None:
+        self.prefix: Final = prefix
+        self.end: str | None = after
+        self.is_whole: bool = False
+        self.others: Final[dict[str, bool]] = {}
+        self._after: Final = after
+        self._names: Final[list[str]] = []
+        self._records: Final[list[TapeRecord]] = []
+
+    def add(self, records: Sequence[TapeRecord], *, is_whole: bool) -> None:
+        """Note the tapes that follow."""
+        self._records.extend(records)
+        self._names.extend(record.name for record in records)
+        self.end = self._names[-1] if self._names else self.end
+        self.is_whole = is_whole
+
+    def has(self, name: str) -> bool | None:
+        """Whether there is a tape that would have been listed by now, or was asked for; None when it is not known."""
+        if not name.startswith(self.prefix) or (self._after is not None and name <= self._after):
+            return self.others.get(name)
+        place = bisect_left(self._names, name)
+        return self._names[place : place + 1] == [name]
+
+    def beginning_with(self, start: str) -> list[TapeRecord] | None:
+        """The tapes whose names begin with a text; None when there may be more of them."""
+        place = bisect_left(self._names, start)
+        found = [*takewhile(lambda record: record.name.startswith(start), self._records[place:])]
+        return found if self.is_whole or place + len(found) < len(self._names) else None
+
+
 class OpenStore:
     """The store, while a command works on it.
 
@@ -111,38 +171,52 @@ class OpenStore:
     async def sidecars(self, main: str) -> list[TapeRecord]:
         """The tapes that go with a tape, archives left out."""
         start = main + SIDECAR_SEPARATOR
-        found = await self.store.list(prefix=start)
-        return [record for record in found if ARCHIVE_SEPARATOR not in record.name[len(start) :]]
+        return [record for record in await self.store.list(prefix=start) if _goes_with(start, record)]
 
-    async def page(
-        self, prefix: str, after: str | None, limit: int | None, *, with_sidecars: bool
-    ) -> tuple[list[TapeRecord], bool]:
-        """The next tapes by name, and whether more follow.
+    async def page(self, prefix: str, after: str | None, limit: int | None, *, with_sidecars: bool) -> Page:
+        """The next tapes by name.
 
         Args:
             prefix: Only tapes whose name begins so.
             after: Only tapes whose name sorts after this one.
             limit: At most so many; None for all.
-            with_sidecars: Whether the tapes of sidecars are among them. One whose main tape holds nothing always is.
+            with_sidecars: Whether the tapes of sidecars are among them, and not beside their main tapes. One whose main
+                tape holds nothing always is.
         """
+        listed = _Listed(prefix, after)
         found: list[TapeRecord] = []
-        wanted = None if limit is None else limit + 1
-        while True:
-            records = await self.store.list(prefix=prefix, after=after, limit=None if wanted is None else _PAGE)
-            for record in records:
-                if with_sidecars or not await self._goes_with_another(record.name):
-                    found.append(record)
-                if limit is not None and len(found) > limit:
-                    return found[:limit], True
-            if wanted is None or len(records) < _PAGE:
-                return found, False
-            after = records[-1].name
+        while limit is None or len(found) <= limit:
+            new = await self._list_on(listed, None if limit is None else _PAGE)
+            found += [
+                record for record in new if with_sidecars or not await self._goes_with_another(record.name, listed)
+            ]
+            if listed.is_whole:
+                break
+        more = limit is not None and len(found) > limit
+        found = found[:limit]
+        beside = [[] if with_sidecars else await self._beside(record.name, listed) for record in found]
+        return Page(found, beside, more)
 
-    async def _goes_with_another(self, name: str) -> bool:
+    async def _list_on(self, listed: _Listed, limit: int | None) -> Sequence[TapeRecord]:
+        """Some more tapes; None for all."""
+        new = await self.store.list(prefix=listed.prefix, after=listed.end, limit=limit)
+        listed.add(new, is_whole=limit is None or len(new) < limit)
+        return new
+
+    async def _goes_with_another(self, name: str, listed: _Listed) -> bool:
         parts = split_sidecar_name(name)
         if parts is None or ARCHIVE_SEPARATOR in parts[1]:
             return False
-        return await self.record(parts[0]) is not None
+        known = listed.has(parts[0])
+        if known is None:
+            known = listed.others[parts[0]] = await self.record(parts[0]) is not None
+        return known
+
+    async def _beside(self, main: str, listed: _Listed) -> list[TapeRecord]:
+        """The tapes that go with one; the store is asked only when they may stand behind all that was listed."""
+        start = main + SIDECAR_SEPARATOR
+        known = listed.beginning_with(start)
+        return await self.sidecars(main) if known is None else [record for record in known if _goes_with(start, record)]
 
 
 async def with_store(framework: BubFramework, work: Callable[[OpenStore], Awaitable[T]]) -> T:
@@ -172,6 +246,10 @@ async def with_store(framework: BubFramework, work: Callable[[OpenStore], Awaita
                 "Set BUB_TAPE_STORE to sqlite or jsonl instead."
             )
         return await work(OpenStore(plugin, value))
+
+
+def _goes_with(start: str, record: TapeRecord) -> bool:
+    return ARCHIVE_SEPARATOR not in record.name[len(start) :]
 
 
 def _is_tape_name(name: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
@@ -16,6 +15,7 @@ from bub.builtin.printing import (
     print_table,
     print_text,
     say,
+    shown_argument,
     shown_date,
     shown_name,
     shown_size,
@@ -62,8 +62,7 @@ async def show_tapes(
         every: Whether the tapes of sidecars are tapes like the others, not shown beside their main tape.
         as_json: Whether as JSON.
     """
-    records, more = await opened.page(prefix, after, limit, with_sidecars=every)
-    beside: list[list[TapeRecord]] = [[] if every else await opened.sidecars(record.name) for record in records]
+    records, beside, more = await opened.page(prefix, after, limit, with_sidecars=every)
     last = records[-1].name if more else None
     if as_json:
         tapes = [{**_plain(record), "sidecars": found} for record, found in zip(records, beside, strict=True)]
@@ -74,7 +73,7 @@ async def show_tapes(
     else:
         say("no tape found" if prefix or after else "no tape holds anything yet")
     if last is not None:
-        say(f"there are more; the next page: --after {shown_name(shlex.quote(last))}")
+        say(f"there are more; the next page: --after {shown_argument(last)}")
 
 
 def _plain(record: TapeRecord) -> dict[str, object]:

@@ -12,7 +12,7 @@ import anyio
 
 from bub.errors import TapeConflictError, TapeError
 from bub.tape.entry import ANCHOR, TapeEntry
-from bub.tape.forked import ForkedTape, Pending, merge_all, stands_below
+from bub.tape.forked import ForkedTape, Pending, joined_record, merge_all, stands_below
 from bub.tape.iteration import Closing
 from bub.tape.keeping import Owned, kept_entries, numbered
 from bub.tape.memory_store import tape_record
@@ -246,12 +246,23 @@ class ForkedTapeStore:
         own = [name for name in self._tapes if name.startswith(prefix) and (after is None or name > after)]
         enough = None if limit is None else min(limit + len(own), MAX_COUNT)
         below = await self._below.list(prefix=prefix, after=after, limit=enough)
-        records = {record.name: record for record in below if record.name not in own}
-        for name in own:
-            entries = [entry async for entry in self.fetch(TapeQuery(tape=name))]
-            if entries:
-                records[name] = tape_record(name, entries)
+        records = {record.name: record for record in below}
+        for name in own:  # one that is not among those below, as they are so many, does not come into the page
+            found = await self._record(name, records.pop(name, None))
+            if found is not None:
+                records[name] = found
         return [records[name] for name in sorted(records)][:limit]
+
+    async def _record(self, tape: str, below: TapeRecord | None) -> TapeRecord | None:
+        """What is known of a tape of the fork; it is read only when others appended to it meanwhile."""
+        forked = self._tapes[tape]
+        added, base, seen = [*forked.added], forked.base, forked.seen_id
+        if not seen or below is None:
+            return joined_record(tape, None, added)
+        if below.last_id == seen and await stands_below(self._below, tape, base):
+            return joined_record(tape, below, added)
+        entries = [entry async for entry in self.fetch(TapeQuery(tape=tape))]
+        return tape_record(tape, entries) if entries else None
 
     async def reset(self, tape: str, /) -> None:
         """Remove every entry that the fork sees of a tape."""

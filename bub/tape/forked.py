@@ -10,8 +10,9 @@ from msgspec import structs
 from bub.tape.entry import TapeEntry
 from bub.tape.iteration import Closing
 from bub.tape.keeping import Owned, is_same, numbered
+from bub.tape.memory_store import tape_record
 from bub.tape.selection import newest_first
-from bub.tape.store import AsyncTapeStore
+from bub.tape.store import AsyncTapeStore, TapeRecord
 
 
 class Pending(NamedTuple):
@@ -116,6 +117,21 @@ class ForkedTape:
         first = self.seen_id + 1
         self.added = numbered(self.added, first)
         self.version += 1
+
+
+def joined_record(name: str, below: TapeRecord | None, added: Sequence[TapeEntry]) -> TapeRecord | None:
+    """What is known of a tape, without reading it: what a store says of its beginning, with additions behind.
+
+    Args:
+        name: The tape.
+        below: What is known of its beginning; None when there is none.
+        added: The additions.
+    """
+    behind = tape_record(name, added) if added else None
+    if below is None or behind is None:
+        return behind if below is None else structs.replace(below, name=name)
+    anchor = behind.last_anchor or below.last_anchor
+    return structs.replace(behind, entries=below.entries + behind.entries, last_anchor=anchor)
 
 
 async def stands_below(store: AsyncTapeStore, tape: str, base: TapeEntry | None) -> bool:

@@ -180,16 +180,30 @@ class StoreTape:
 
     async def reset(self, *, archive: bool = False) -> str | None:
         """Empty the tape and its sidecars; see `Tape.reset`."""
-        archived: str | None = None
+        if archive:
+            return await self._archive()
         async with self._store.transaction() as view:
             for name in self._names():
-                holds = [entry async for entry in view.fetch(TapeQuery(tape=name, limit=1))]
-                if archive and holds:
-                    moved = await view.archive(name)
-                    archived = moved if name == self._name else archived
-                else:
-                    await view.reset(name)
-        return archived
+                await view.reset(name)
+        return None
+
+    async def _archive(self) -> str | None:
+        """Archive what holds anything. Nothing is removed: a tape of which nothing can be read is not an empty one."""
+        readable = [name for name in self._names() if await self._holds(name)]
+        moved: dict[str, str] = {}
+        if len(readable) > 1:
+            async with self._store.transaction() as view:
+                moved = {name: await view.archive(name) for name in readable}
+        for name in self._names():  # by the store itself, which moves also what cannot be read, and copies nothing
+            if name not in moved and (name in readable or await self._is_listed(name)):
+                moved[name] = await self._store.archive(name)
+        return moved.get(self._name)
+
+    async def _holds(self, name: str) -> bool:
+        return bool([entry async for entry in self._store.fetch(TapeQuery(tape=name, limit=1))])
+
+    async def _is_listed(self, name: str) -> bool:
+        return [record.name for record in await self._store.list(prefix=name, limit=1)] == [name]
 
     def sidecar(self, name: str, /) -> Tape:
         """The tape of a sidecar; see `Tape.sidecar`. It shares the turn state, and is read by an anchor of its own."""

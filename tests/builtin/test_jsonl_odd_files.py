@@ -242,3 +242,69 @@ def test_the_folder_was_removed_meanwhile(tmp_path: Path) -> None:
     (tmp_path / "tapes").rmdir()
     assert list(store.append("main", notes("b"))) == [1]
     assert texts([*JSONLTapeStore(tmp_path / "tapes").fetch(TapeQuery(tape="main"))]) == ["b"]
+
+
+def files_of_another(folder: Path, name: str, *said: str) -> None:
+    """A file that another program makes, with a name of its own."""
+    entries = (
+        f'{{"id": {number}, "kind": "note", "payload": {{"text": "{text}"}}}}\n' for number, text in enumerate(said, 1)
+    )
+    (folder / name).write_text("".join(entries))
+
+
+@pytest.mark.parametrize("before", ["", "other"])
+def test_a_file_that_another_program_makes_meanwhile_is_the_one_of_its_tape(before: str, tmp_path: Path) -> None:
+    """Also for a store that has looked for the tape before there was anything."""
+    reading, writing = JSONLTapeStore(tmp_path), JSONLTapeStore(tmp_path)
+    for store in (reading, writing):
+        if before:
+            store.append(before, notes("x"))
+        assert [*store.fetch(TapeQuery(tape="Notes"))] == []
+    files_of_another(tmp_path, "Notes.jsonl", "a", "b", "c")
+    assert [record.name for record in reading.list() if record.name != before] == ["Notes"]
+    assert texts([*reading.fetch(TapeQuery(tape="Notes"))]) == ["a", "b", "c"]
+    assert [*writing.append("Notes", notes("d"))] == [4]
+    for store in (reading, writing, JSONLTapeStore(tmp_path)):
+        assert texts([*store.fetch(TapeQuery(tape="Notes"))]) == ["a", "b", "c", "d"]
+        assert store.verify() == []
+    assert not (tmp_path / f"{file_name('Notes')}.jsonl").exists()
+
+
+def test_a_file_that_another_program_puts_in_the_place_of_one_that_is_gone(tmp_path: Path) -> None:
+    store = JSONLTapeStore(tmp_path)
+    store.append("Notes", notes("old"))
+    own = tmp_path / f"{file_name('Notes')}.jsonl"
+    own.unlink()
+    files_of_another(tmp_path, "Notes.jsonl", "a")
+    assert [*store.append("Notes", notes("b"))] == [2]
+    assert texts([*store.fetch(TapeQuery(tape="Notes"))]) == ["a", "b"]
+    assert not own.exists()
+
+
+def test_a_second_file_of_a_tape_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    JSONLTapeStore(tmp_path).append("Notes", notes("own"))
+    files_of_another(tmp_path, "Notes.jsonl", "a")
+    calls: list[Callable[[JSONLTapeStore], object]] = [
+        lambda store: [*store.fetch(TapeQuery(tape="Notes"))],
+        lambda store: store.append("Notes", ()),
+        lambda store: store.list(),
+    ]
+    for call in calls:
+        store = JSONLTapeStore(tmp_path)
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "bub.tape"):
+            call(store)
+            call(store)
+        assert [vars(record)["where"] for record in caplog.records] == ["Notes.jsonl"]
+    (found,) = JSONLTapeStore(tmp_path).verify()
+    assert (found.where, found.kept) == ("Notes.jsonl", True)
+    assert "'Notes'" in found.problem
+
+
+def test_what_a_killed_writer_had_prepared_is_removed(tmp_path: Path) -> None:
+    store = JSONLTapeStore(tmp_path)
+    store.append("main", notes("a"))
+    for number in (1, 3):
+        (tmp_path / f".bub-new-{number}").write_text("half a file")
+    store.compact()
+    assert {path.name for path in tmp_path.iterdir()} == {LOCK_FILE, "main.jsonl"}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -25,6 +27,7 @@ from bub.tape.coding import encode_entry
 from bub.tape.entry import TapeEntry
 from bub.tape.memory_store import MemoryTapeStore
 from bub.tape.store import AsyncTapeStore, TapeStore
+from tests.tape.watched import WatchedStore
 
 DATE = "2026-03-01T08:00:0{}.000000+00:00"
 
@@ -173,6 +176,37 @@ def test_the_next_page_is_told(bub: Bub, kept: str) -> None:
     assert bub("list", "--limit", "1").said == "bub: there are more; the next page: --after cli:local\n"
     assert bub("list", "mail").out.splitlines()[1].startswith("mail:7 ")
     assert bub("list", "mailx").said == "bub: no tape found\n"
+
+
+@pytest.mark.parametrize("arguments", [["--limit", "0"], ["--limit", "100"], ["--all"], ["t"], ["t1__sidecar__"]])
+def test_a_list_asks_the_store_as_often_for_many_tapes_as_for_few(bub: Bub, kind: str, arguments: list[str]) -> None:
+    """Each list may look through a whole folder."""
+
+    def calls_for(count: int) -> int:
+        store = MemoryTapeStore()
+        for number in range(count):
+            store.append(f"t{number}", [said(0, "x")])
+            store.append(f"t{number}__sidecar__notes", [said(0, "x")])
+            store.append(f"t1__sidecar__{number}", [said(0, "x")])
+        watched = WatchedStore(store)
+        assert bub("list", *arguments, plugin=Provides(watched)).code == 0
+        return watched.calls.count("list")
+
+    assert calls_for(33) <= calls_for(9)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="such quotes are read by a shell")
+@pytest.mark.parametrize("name", ["a\nb", "a\x1b'\\x", "a\u202e\x857", "a b", "a$x`y`", "a\t0"])
+def test_the_next_page_of_any_name_can_be_asked_for(bub: Bub, kind: str, name: str) -> None:
+    keep(**{each: [said(0, "x")] for each in (name, name + "A", name + "b")})
+    hint = bub("list", "--limit", "1").said
+    command = hint.rpartition("--after ")[2].removesuffix("\n")
+    assert command.isprintable()
+    shell = [shutil.which("bash") or "bash", "-c", f"printf %s {command}"]
+    read = subprocess.run(shell, check=True, capture_output=True, env={"LC_ALL": "C"}).stdout.decode()
+    assert read == name
+    page = json.loads(bub("list", "--json", "--limit", "1", "--after", read).out)
+    assert [tape["name"] for tape in page["tapes"]] == [name + "A"]
 
 
 def test_a_name_with_control_characters(bub: Bub, kind: str) -> None:

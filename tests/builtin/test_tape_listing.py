@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
+import unicodedata
 
 import pytest
 from hypothesis import given
@@ -90,6 +92,17 @@ def test_a_size(size: int, shown: str) -> None:
 
 def test_a_name_keeps_its_blanks() -> None:
     assert shown_name("a  b\t\n\x1b") == "a  b\\t\\n\\x1b"
+
+
+def test_names_that_are_not_the_same_look_different() -> None:
+    """Every format character is an escape, but those that are seen and the two that join letters and emoji."""
+    assert shown_name("a\u202eb\u2066c\u200fd\u061ce") == "a\\u202eb\\u2066c\\u200fd\\u061ce"
+    assert shown_name("a\u200bb\ufeffc\xadd\U000e0041") == "a\\u200bb\\ufeffc\\u00add\\U000e0041"
+    raw = {chr(code) for code in range(0x110000) if shown_name(chr(code)) == chr(code)}
+    unseen = {one for one in raw if unicodedata.category(one) in ("Cc", "Cf", "Cs", "Zl", "Zp")}
+    seen = re.compile("NUMBER|SIGN|MARK|AYAH|EGYPTIAN")
+    assert {one for one in unseen if not seen.search(unicodedata.name(one))} == {"\u200c", "\u200d"}
+    assert shown_name("\U0001f468\u200d\U0001f469 \u2764\ufe0f") == "\U0001f468\u200d\U0001f469 \u2764\ufe0f"
 
 
 def test_a_table(capsys: pytest.CaptureFixture[str]) -> None:

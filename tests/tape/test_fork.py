@@ -17,7 +17,7 @@ from bub.tape.coding import decode_entry, encode_entry
 from bub.tape.entry import TapeEntry
 from bub.tape.fork import ForkedTapeStore
 from bub.tape.iteration import Closing
-from bub.tape.memory_store import MemoryTapeStore
+from bub.tape.memory_store import MemoryTapeStore, tape_record
 from bub.tape.store import AsyncTapeStore, TapeFilters, TapeQuery
 from bub.testing.checking import fetched, notes, texts
 from bub.testing.tape_model import answer
@@ -206,6 +206,32 @@ async def test_after_an_anchor_only_what_follows_it_is_read() -> None:
 
 
 # ----------------------------------------------------------------------------------------------------------- merging
+
+
+@pytest.mark.parametrize("added", [[], ["x"], ["x", "anchor"]])
+@pytest.mark.parametrize("meanwhile", ["nothing", "append", "reset", "refill"])
+async def test_a_list_is_what_reading_shows(added: list[str], meanwhile: str) -> None:
+    """And reads nothing but the newest entry, unless others appended."""
+    store = WatchedStore()
+    made = [*notes("a", "b"), TapeEntry.anchor("old"), *notes(*map(str, range(20)))]
+    await store.append("main", made)
+    await store.append("other", notes("o"))
+    fork = ForkedTapeStore(store)
+    await fork.look_at("main")
+    await fork.append("main", [TapeEntry.anchor(text) if text == "anchor" else notes(text)[0] for text in added])
+    await fork.append("new", notes("n"))
+    if meanwhile in ("reset", "refill"):
+        await store.reset("main")
+    if meanwhile in ("append", "refill"):
+        await store.append("main", [TapeEntry.anchor("theirs"), *made[1:]])
+    store.given = 0
+    records = {record.name: record for record in await fork.list()}
+    assert store.given <= 1 or meanwhile in ("append", "refill")
+    for name in ("main", "new", "other"):
+        entries = await fetched(fork, name)
+        assert records.pop(name, None) == (tape_record(name, entries) if entries else None)
+    assert not records
+    assert [record.name for record in await fork.list(limit=1)] == ["main" if await fetched(fork, "main") else "new"]
 
 
 async def test_a_merge_of_nothing_asks_nothing() -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
 from typing import Any, Final
 
 import anyio
 import pytest
 import republic
 
+from bub.builtin.sqlite_store import SQLiteTapeStore
 from bub.errors import ContentError, TapeError
 from bub.streaming import Usage
 from bub.tape import store_tape
@@ -293,6 +297,35 @@ async def test_reset_may_keep_an_archive() -> None:
     await tape.sidecar("notes").append(*notes("d"))
     assert await tape.reset(archive=True) is None  # nothing was on the tape itself
     assert len(store.list()) == 3
+
+
+@pytest.mark.parametrize("damaged", [("main",), ("main__sidecar__notes",), ("main", "main__sidecar__notes")])
+async def test_what_cannot_be_read_is_archived_and_never_removed(damaged: Sequence[str], tmp_path: Path) -> None:
+    path = tmp_path / "tapes.sqlite3"
+    async with SQLiteTapeStore(path) as store:
+        tape = StoreTape(store, "main", sidecars=[Notes()])
+        await tape.append(user("a"), user("b"))
+        await tape.sidecar("notes").append(*notes("c"))
+        with closing(sqlite3.connect(path)) as database, database:
+            for name in damaged:
+                of_tape = "key >> 32 = (SELECT number FROM tapes WHERE name = ?)"
+                database.execute(f"UPDATE entries SET date = x'ff' WHERE {of_tape}", (name,))
+        archived = await tape.reset(archive=True)
+        assert archived is not None
+        assert archived.startswith("main__archive__")
+        with closing(sqlite3.connect(path)) as database:
+            assert database.execute("SELECT count(*) FROM entries").fetchone() == (3,)
+        assert [record.entries for record in await store.list(prefix=archived)] == [2]
+        assert await tape.query() == []
+
+
+async def test_a_tape_is_archived_without_being_read(tmp_path: Path) -> None:
+    """Nor are its entries held in memory."""
+    async with SQLiteTapeStore(tmp_path / "tapes.sqlite3") as kept:
+        store = WatchedStore(kept)
+        await StoreTape(store, "main").append(*map(user, "abcdef"))
+        assert await StoreTape(store, "main").reset(archive=True) is not None
+        assert store.given == 1
 
 
 async def test_a_sidecar_has_a_tape() -> None:
