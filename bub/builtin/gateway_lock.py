@@ -109,15 +109,21 @@ def is_locked(folder: Path) -> bool:
 
     Args:
         folder: The data folder.
+
+    Raises:
+        ConfigError: The file cannot be used.
     """
+    path = folder / LOCK_FILE
     try:
-        file = os.open(folder / LOCK_FILE, os.O_RDWR)
+        file = os.open(path, os.O_RDWR)
+        try:
+            return not _take(file)
+        finally:
+            os.close(file)
     except FileNotFoundError:
         return False
-    try:
-        return not _take(file)
-    finally:
-        os.close(file)
+    except OSError as error:
+        raise ConfigError(f"cannot open {path}: {error.strerror}. Set BUB_HOME to another folder.") from error
 
 
 def read_holder(folder: Path) -> Holder | None:

@@ -149,7 +149,10 @@ class Reading:
         if query.run_id is not None:
             for part in _run_spans(connection, query.run_id, seen):
                 check_span(connection, *part)
-        elif match is not None or not query.kinds or not _FREQUENT.isdisjoint(query.kinds):
+        elif match is not None:
+            if seen.high - seen.low <= _MOST_PASSED:  # to count more would take longer than the search
+                check_span(connection, *seen)
+        elif not query.kinds or not _FREQUENT.isdisjoint(query.kinds):
             check_span(connection, *seen)
 
     def _part(self, connection: sqlite3.Connection, rest: _Span) -> tuple[_Span, str | None]:

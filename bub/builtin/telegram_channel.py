@@ -29,6 +29,8 @@ from bub.channels.admission import AdmitDecision, TurnSnapshot
 from bub.channels.channel import ChannelDefaults, MessageHandler, StopTurns
 from bub.envelope import Envelope, MediaItem
 from bub.errors import ChannelError
+from bub.gateway.faults import failure_of
+from bub.hooks.failures import error_text
 from bub.lazy import LazyModule
 from bub.streaming import AsyncStreamEvents, StreamEvent
 
@@ -48,6 +50,7 @@ STOP: Final = "/stop"
 
 STOPPED: Final = "Stopped."
 STOPPING: Final = "Stopping; what is in progress takes a while to end."
+NOT_STOPPED: Final = "Not stopped: "
 NOTHING_TO_STOP: Final = "Nothing is in progress."
 
 _STOP_GRACE: Final = 3.0
@@ -247,14 +250,20 @@ class _Running:
 
     async def _stop_and_tell(self, stop: StopTurns, message: Envelope) -> None:
         """Stop what is in progress in a chat; a turn that needs longer to end is not waited for."""
+        chat = message.chat_id
         try:
             is_stopped = False
             with anyio.move_on_after(_STOP_GRACE) as waiting:
                 is_stopped = await stop(message)
             told = STOPPED if is_stopped else STOPPING if waiting.cancelled_caught else NOTHING_TO_STOP
-            await self.send(Envelope(content=told, channel=CHANNEL, chat_id=message.chat_id))
+        except BaseException as raised:
+            failure = failure_of(raised, f"{STOP} in chat {chat}")
+            logger.error("telegram.not_stopped: chat %s: %s", chat, failure, exc_info=failure)
+            told = f"{NOT_STOPPED}{error_text(raised)}"
+        try:
+            await self.send(Envelope(content=told, channel=CHANNEL, chat_id=chat))
         except Exception:
-            logger.exception("telegram.not_stopped: chat %s", message.chat_id)
+            logger.exception("telegram.not_told: chat %s: %s", chat, told)
 
     def _is_news(self, messages: Sequence[telegram.Message]) -> bool:
         """Whether something is there to be read: Telegram also reports edits that nobody sees."""

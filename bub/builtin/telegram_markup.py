@@ -23,7 +23,8 @@ _INLINE_KINDS: Final[dict[str, SpanKind]] = {"strong": "bold", "em": "italic", "
 def marked_up(markdown: str) -> Marked:
     """What a person sees of a text in Markdown: no word of it is lost, and markup that is not closed yet is shown.
 
-    Tables are shown as they are written, as code. HTML is text.
+    Tables are shown as they are written, as code. HTML is text. What stands behind the language of a block of code, and
+    the title of a link, become text, too.
 
     Example:
         >>> marked = marked_up("**no** `way`")
@@ -31,6 +32,7 @@ def marked_up(markdown: str) -> Marked:
         ('no way', [('bold', 0, 2), ('code', 3, 6)])
     """
     source = markdown.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").replace("\0", "\ufffd")
+    source = source.replace("\r\n", "\n").replace("\r", "\n")  # as the parser counts lines
     tokens = _parser().parse(source)
     if any(token.level >= _DEPTH - 1 for token in tokens):  # what lies deeper is left out by the parser
         return Marked(source)
@@ -93,8 +95,10 @@ class _Writer:
                 self._gap = "\n\n"
             case "paragraph_close":
                 self._gap = "\n" if token.hidden else "\n\n"
-            case "fence" | "code_block":
-                self._code(token.content, token.info.split(maxsplit=1)[0] if token.info.strip() else "")
+            case "fence":
+                self._fence(token)
+            case "code_block":
+                self._code(token.content, "")
             case "hr":
                 self._write("\u2014\u2014\u2014")
                 self._gap = "\n\n"
@@ -129,6 +133,18 @@ class _Writer:
         rows = (line.strip() for line in self._lines[first:end])
         self._code("\n".join(row for row in rows if row), "")
 
+    def _fence(self, token: Token) -> None:
+        """A block of code; what stands in its first line besides the language is no part of the code."""
+        words = token.info.split()
+        if words and not token.content.strip():  # it has just begun, or is none
+            self._write(f"{token.markup}{token.info}".rstrip())
+            self._gap = "\n\n"
+            return
+        if len(words) > 1:
+            self._write(token.info.strip())
+            self._gap = "\n"
+        self._code(token.content, words[0] if words else "")
+
     def _code(self, code: str, language: str) -> None:
         code = code.removesuffix("\n")
         if not code.strip():
@@ -146,6 +162,7 @@ class _Writer:
     # ------------------------------------------------------------------------------------------------- inline
 
     def _inline(self, tokens: Iterable[Token]) -> None:
+        titles: list[str] = []
         for token in tokens:
             name, _, edge = token.type.rpartition("_")
             match token.type:
@@ -156,12 +173,17 @@ class _Writer:
                     self._write(token.content)
                     self._end()
                 case "link_open":
+                    titles.append(_title(token))
                     self._begin("text_link", str(token.attrs.get("href", "")))
+                case "link_close":
+                    self._end()
+                    self._write(titles.pop())
                 case "image":
                     address = str(token.attrs.get("src", ""))
                     self._begin("text_link", address)
                     self._write(token.content or address)
                     self._end()
+                    self._write(_title(token))
                 case _ if edge == "open" and name in _INLINE_KINDS:
                     self._begin(_INLINE_KINDS[name])
                 case _ if edge == "close":
@@ -198,3 +220,9 @@ class _Writer:
     def _put(self, text: str) -> None:
         self._parts.append(text)
         self._length += len(text)
+
+
+def _title(token: Token) -> str:
+    """The title of a link, as it stands behind it."""
+    title = str(token.attrs.get("title", ""))
+    return f" ({title})" if title else ""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import anyio
 
 from bub.builtin.telegram_settings import TelegramSettings
+from bub.gateway.faults import failure_of
 from bub.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -127,8 +128,9 @@ class Polling:
             try:
                 if messages:
                     await self._take(messages, group[0].edited_message is not None)
-            except Exception:
-                logger.exception("telegram.not_taken: update %s", group[0].update_id)
+            except BaseException as raised:
+                failure = failure_of(raised, f"update {group[0].update_id}")
+                logger.error("telegram.not_taken: update %s", group[0].update_id, exc_info=failure)
             self._offset = max(group[0].update_id + 1, self._offset or 0)
         if updates:
             self._offset = max(update.update_id for update in updates) + 1

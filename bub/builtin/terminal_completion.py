@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -11,6 +12,9 @@ from typing_extensions import override
 
 from bub.builtin.terminal_text import clipped
 from bub.core.tools import Tool
+from bub.gateway.faults import failure_of
+
+logger: Final = logging.getLogger("bub.terminal")
 
 PREFIX: Final = ","
 LEAVE: Final = "quit"
@@ -36,13 +40,22 @@ class CommandCompleter(Completer):
         if not text.lstrip().startswith(PREFIX):
             return
         name, space, _ = text.lstrip()[len(PREFIX) :].partition(" ")
-        tools = {tool.name: tool for tool in self._tools() if tool.exposure != "code"}
+        tools = {tool.name: tool for tool in self._known_tools() if tool.exposure != "code"}
         if not space:
             yield from _matching(name, {LEAVE: "leave the chat", **{one: tools[one].description for one in tools}})
         elif name in tools:
             word = text[text.rfind(" ") + 1 :]
             if "=" not in word:
                 yield from _matching(word, _arguments(tools[name]), suffix="=")
+
+    def _known_tools(self) -> Sequence[Tool]:
+        """The tools; none where a plugin cannot tell them, which does not keep the person from typing."""
+        try:
+            return self._tools()
+        except BaseException as raised:
+            failure = failure_of(raised, "provide_tools")
+            logger.error("terminal.tools_failed: %s", failure, exc_info=failure)
+            return ()
 
 
 def _matching(typed: str, found: Mapping[str, str], suffix: str = "") -> Iterator[Completion]:

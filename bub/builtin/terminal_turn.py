@@ -19,6 +19,7 @@ from bub.channels.channel import ChannelDefaults
 from bub.core.tools import Tool
 from bub.envelope import Envelope
 from bub.framework.failure_line import failure_line, one_line, says_all
+from bub.gateway.faults import failure_of
 from bub.gateway.receipts import Receipt
 from bub.streaming import AsyncStreamEvents, StreamEvent
 
@@ -115,12 +116,11 @@ class Turn:
         answer, self._answer = self._answer, None
         if answer is None:
             return
-        if isinstance(error, Exception | SystemExit):  # `sys.exit()` of a plugin ends its turn only
-            if not answer.failed:
-                self._view.add(answer, Piece("error", failure(error), failed=True))
-        elif error is not None:
+        if error is not None and is_cancelled(error):
             answer.stop()
             self._view.add(answer, Piece("note", "stopped"))
+        elif error is not None and not answer.failed:  # `sys.exit()` of a plugin, too, ends its turn only
+            self._view.add(answer, Piece("error", failure(error), failed=True))
         self._view.end(answer)
 
 
@@ -196,6 +196,15 @@ def chat_message(said: Said, session_id: str | None, lifespan: Turn) -> Envelope
 def failure(error: BaseException) -> str:
     """An exception in one line for the person at the terminal."""
     return one_line(str(error)) if says_all(error) else failure_line(error)
+
+
+def is_cancelled(error: BaseException) -> bool:
+    """Whether what has ended a turn is its cancellation, and no failure of the turn."""
+    try:
+        failure_of(error, "turn")
+    except BaseException:  # it goes on from where it was raised
+        return True
+    return False
 
 
 def is_within(content: str, shown: str) -> bool:

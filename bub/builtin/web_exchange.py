@@ -22,6 +22,8 @@ from bub.builtin.web_settings import WebSettings
 from bub.channels.admission import AdmitAction
 from bub.channels.channel import MessageHandler, StopTurns
 from bub.envelope import Envelope
+from bub.gateway.faults import failure_of
+from bub.hooks.failures import error_text
 from bub.streaming import AsyncStreamEvents, StreamEvent
 
 logger: Final = logging.getLogger("bub.web")
@@ -66,14 +68,27 @@ class Exchange:
         self.ledger: Final = Ledger(settings.max_messages, self._tell)
         self._handle: Final = handle
         self._stop: Final = stop
+        self._is_following: bool = False
+        self._taken_up: Final[dict[str, str]] = {}
 
     def follow(self, events: ApplicationBus) -> None:
         """Learn from the application's events what becomes of messages."""
-        events.on(MessageChanged, self.ledger.changed)
+        events.on(MessageChanged, self._changed)
+        self._is_following = True
 
     def unfollow(self, events: ApplicationBus) -> None:
         """Undo `follow`."""
-        events.off(MessageChanged, self.ledger.changed)
+        events.off(MessageChanged, self._changed)
+        self._is_following = False
+
+    def _changed(self, event: MessageChanged) -> None:
+        message_id: object = event.context.get(MESSAGE_ID)
+        if isinstance(message_id, str) and (session := self._taken_up.get(message_id)) is not None:
+            if not event.is_over:
+                return  # that it waited; its turn has begun meanwhile
+            del self._taken_up[message_id]
+            self.feeds.publish(session, _ended(event), message_id)
+        self.ledger.changed(event)
 
     def _tell(self, record: MessageRecord) -> None:
         self.feeds.publish(record.session_id, MessageMoved(record.status, record.reason), record.message_id)
@@ -94,19 +109,25 @@ class Exchange:
         try:
             with anyio.move_on_after(self.settings.accept_timeout) as waiting:
                 await self._handle(self._envelope(session_id, posted, message_id))
-        except Exception as error:
-            logger.exception("web.not_accepted %s: %s", session_id, error, extra={"session_id": session_id})
+        except BaseException as raised:
+            error = self._failure(record, raised)
+            logger.error("web.not_accepted %s: %s", session_id, error, extra=_about(session_id), exc_info=error)
             self.ledger.move(message_id, "dropped", f"it could not be handed on: {error}", over=True)
             raise RequestError(500, "not_accepted", f"cannot hand the message on: {error}") from error
-        except BaseException:
-            self.ledger.move(message_id, "dropped", "the channel has stopped", over=True)
-            raise
         if waiting.cancelled_caught:
             self.ledger.move(message_id, "dropped", "too many messages wait", over=True)
             raise RequestError(
                 503, "busy", "cannot accept the message: too many wait. Send it again later.", {"Retry-After": "5"}
             )
         return Accepted(record, last_event_id)
+
+    def _failure(self, record: MessageRecord, raised: BaseException) -> Exception:
+        """What has kept a message from being handed on; the end of the channel goes on."""
+        try:
+            return failure_of(raised, f"message to session {record.session_id!r}")
+        except BaseException:
+            self.ledger.move(record.message_id, "dropped", "the channel has stopped", over=True)
+            raise
 
     def _envelope(self, session_id: str, posted: PostedMessage, message_id: str) -> Envelope:
         return Envelope(
@@ -135,8 +156,9 @@ class Exchange:
                 stopped = await self._stop(
                     Envelope(content="", session_id=session_id, channel=CHANNEL, chat_id=session_id)
                 )
-            except Exception as error:
-                logger.exception("web.not_stopped %s: %s", session_id, error, extra={"session_id": session_id})
+            except BaseException as raised:
+                error = failure_of(raised, f"stop of session {session_id!r}")
+                logger.error("web.not_stopped %s: %s", session_id, error, extra=_about(session_id), exc_info=error)
                 raise RequestError(500, "failed", f"cannot stop the turn: {error}") from error
         if not stopped and not waiting.cancelled_caught:
             raise RequestError(409, "not_running", "expected a session with a turn in progress, got one without")
@@ -153,9 +175,25 @@ class Exchange:
         session = message.chat_id or ""
         known = message.context.get(MESSAGE_ID)
         message_id = known if isinstance(known, str) else None
+        if message_id is not None and message.lifespan is None:
+            self._take_up(message, session, message_id)
         async for event in stream:
             self.feeds.publish(session, event, message_id)
             yield event
+
+    def _take_up(self, message: Envelope, session: str, message_id: str) -> None:
+        """Tell of the turn of a message that an inbox has kept: it has lost its lifespan, which would.
+
+        The end of the turn is told when the application's events say it; without them the turn is not told either.
+        """
+        _current_turn.set(WebTurn(self, session, message_id))
+        if not self._is_following:
+            return
+        self._taken_up[message_id] = session
+        if self.ledger.take_up(message_id, session, message.sender_id):
+            received = MessageReceived(message.content, message.sender_id, len(message.media))
+            self.feeds.publish(session, received, message_id)
+        self.feeds.publish(session, TurnStarted(), message_id)
 
     def replied(self, message: Envelope) -> None:
         """Tell a whole message of the agent."""
@@ -192,16 +230,32 @@ class WebTurn(AbstractAsyncContextManager["WebTurn", None]):
     ) -> None:
         if self._token is not None:
             _current_turn.reset(self._token)
-        ended = TurnEnded("completed")
-        if isinstance(error, Exception | SystemExit):  # `sys.exit()` of a plugin ends its turn only
-            ended = TurnEnded("failed", f"{type(error).__name__}: {error}")
-        elif error is not None:
-            ended = TurnEnded("cancelled")
+        ended = TurnEnded("completed") if error is None else self._failed(error)
         self._exchange.feeds.publish(self.session_id, ended, self.message_id)
         if ended.outcome == "cancelled":
             self._exchange.ledger.move(self.message_id, "dropped", _CANCELLED, over=True)
         else:
             self._exchange.ledger.move(self.message_id, "processed", ended.error or "", over=True)
+
+    def _failed(self, error: BaseException) -> TurnEnded:
+        """How a turn has ended that has raised: as a failure, `sys.exit()` of a plugin too, or by being cancelled."""
+        try:
+            failure_of(error, f"turn of session {self.session_id!r}")
+        except BaseException:  # it goes on from where it was raised
+            return TurnEnded("cancelled")
+        return TurnEnded("failed", error_text(error))
+
+
+def _ended(event: MessageChanged) -> TurnEnded:
+    """How the turn of a message has ended, as the gateway tells it."""
+    if event.status != "processed":
+        return TurnEnded("cancelled")
+    return TurnEnded("failed", event.reason) if event.reason else TurnEnded("completed")
+
+
+def _about(session_id: str) -> dict[str, str]:
+    """What a line of the log is about."""
+    return {"session_id": session_id}
 
 
 _current_turn: Final[ContextVar[WebTurn | None]] = ContextVar("bub.web.current_turn", default=None)

@@ -57,11 +57,21 @@ class Ledger:
     def add(self, session_id: str, sender: str | None) -> MessageRecord:
         """A record of a message that has come."""
         record = MessageRecord(uuid4().hex, session_id, sender=sender, received=time.time())
+        self._keep(record)
+        return record
+
+    def take_up(self, message_id: str, session_id: str, sender: str | None) -> bool:
+        """Know a message again that an inbox has kept; False when it is known already."""
+        if message_id in self._records:
+            return False
+        self._keep(MessageRecord(message_id, session_id, sender=sender, received=time.time()))
+        return True
+
+    def _keep(self, record: MessageRecord) -> None:
         self._records[record.message_id] = record
         if len(self._records) > self._limit:
             oldest, _ = self._records.popitem(last=False)
             self._over.discard(oldest)
-        return record
 
     def get(self, message_id: str) -> MessageRecord | None:
         """The record of a message; None when it is not known, or not any more."""

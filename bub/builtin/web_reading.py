@@ -110,8 +110,10 @@ def read_session(encoded: str) -> str:
     text = unquote(encoded, errors="surrogateescape")
     if text in (".", ".."):
         raise _invalid(f"expected an id that an address can hold, got {text!r} - session")
-    if not text or len(text) > _LONGEST_NAME or not text.isprintable() or text != text.strip():
+    if not text or len(text) > _LONGEST_NAME or not text.isprintable():
         raise _invalid(f"expected 1 to {_LONGEST_NAME} printable characters, got {text[:40]!r} - session")
+    if text != text.strip():
+        raise _invalid(f"expected an id without a space at its beginning or end, got {text[:40]!r} - session")
     return text
 
 

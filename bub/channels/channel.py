@@ -189,7 +189,7 @@ class ChannelRouter(Protocol):
         ...
 
     async def quit(self, session_id: str, /) -> None:
-        """Cancel the running turns of a session; messages that wait are processed afterwards.
+        """Cancel the turns of a session, begun or not; messages that wait are processed afterwards.
 
         Returns when the turns are over, the caller's own apart. A session that is not running is left as it is.
         """

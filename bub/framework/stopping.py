@@ -7,7 +7,7 @@ from bub.framework.framework import BubFramework
 
 
 async def stop_turns(framework: BubFramework, message: Envelope) -> bool:
-    """Cancel the turns in progress of the session that a message belongs to; whether there were any.
+    """Cancel the turns of the session that a message belongs to, begun or not; whether there were any.
 
     Messages that wait are processed afterwards. It returns when the turns are over, the caller's own apart: that is
     cancelled, too. Without a gateway there is nothing to stop.

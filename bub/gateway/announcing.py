@@ -6,6 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
+from math import inf
 from threading import get_ident
 from typing import Final
 
@@ -21,6 +22,9 @@ logger: Final = logging.getLogger("bub.gateway")
 ROOM: Final = 10_000
 """How many events may wait for slow handlers before messages have to wait too."""
 
+HANGS: Final = 10.0
+"""Seconds after which a handler counts as one that hangs: messages do not wait for it any more."""
+
 
 is_handling: Final[ContextVar[bool]] = ContextVar("bub.gateway.is_handling", default=False)
 """Whether the caller is a handler of events."""
@@ -34,6 +38,9 @@ class Announcer:
     Args:
         events: The bus.
         tools: The tools that there are.
+
+    Attributes:
+        has_room: Called when no longer so many events wait that no new work should come.
     """
 
     def __init__(self, events: ApplicationBus, tools: Callable[[], Iterable[Tool]]) -> None:
@@ -45,11 +52,24 @@ class Announcer:
         self._wake: anyio.Event | None = None
         self._commands: dict[str, str] = {}
         self._ending = False
+        self._since: float | None = None
+        self._dropped = 0
+        self.has_room: Callable[[], None] | None = None
 
     @property
     def is_full(self) -> bool:
-        """Whether so many events wait that no new work should come."""
-        return len(self._waiting) >= ROOM
+        """Whether so many events wait that no new work should come, as their handlers may still see to them."""
+        return len(self._waiting) >= ROOM and not self._hangs
+
+    @property
+    def full_until(self) -> float:
+        """When no new work waits for handlers any more at the latest, where it does now."""
+        return inf if self._since is None or not self.is_full else self._since + HANGS
+
+    @property
+    def _hangs(self) -> bool:
+        """Whether the handlers of the event in progress do not come back."""
+        return self._since is not None and anyio.current_time() >= self._since + HANGS
 
     @property
     def is_watched(self) -> bool:
@@ -57,7 +77,12 @@ class Announcer:
         return self._events.is_watched
 
     def publish(self, event: ApplicationEvent) -> None:
-        """Have an event emitted after those that wait already."""
+        """Have an event emitted after those that wait already; it is dropped where too many wait for one that hangs."""
+        if len(self._waiting) >= ROOM and self._hangs:
+            if not self._dropped:
+                logger.error("gateway.event_handler_hangs: events are dropped until it comes back")
+            self._dropped += 1
+            return
         self._waiting.append(event)
         self._wake_up()
 
@@ -113,6 +138,8 @@ class Announcer:
                     self._look_at_tools()
                 else:
                     await self._emit(self._waiting.popleft())
+                    if self.has_room is not None and len(self._waiting) == ROOM - 1:
+                        self.has_room()
             if self._ending:
                 return
             self._wake = anyio.Event()
@@ -125,12 +152,18 @@ class Announcer:
             logger.error("gateway.tools_failed", exc_info=failure_of(error, "provide_tools"))
 
     async def _emit(self, event: ApplicationEvent) -> None:
+        self._since = anyio.current_time()
         try:
             await self._events.emit(event)
         except BaseException as error:
             name = type(event).__name__
             failure = failure_of(error, f"handler of {name}")
             logger.error("gateway.event_handler_failed %s", name, exc_info=failure)
+        finally:
+            self._since = None
+            if self._dropped:
+                logger.warning("gateway.event_handler_is_back: %d events were dropped", self._dropped)
+                self._dropped = 0
 
 
 def _changed(receipt: Receipt, status: MessageFate, reason: str, session_id: str) -> MessageChanged:

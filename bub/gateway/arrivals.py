@@ -101,9 +101,10 @@ class Arrivals:
         return [group.session.id for group in self._held if not group.ended.is_set()]
 
     def left(self) -> list[Receipt]:
-        """What was not admitted or came too late, oldest first; what comes now is kept or dropped at once."""
-        late, self.late = self.late or [], None
+        """What was not admitted or came too late until now, oldest first; it is the caller's from now on."""
+        late, self.late = self.late or [], []
         late += [receipt for group in self._held if not group.is_admitted for receipt in group.receipts]
+        self._held = []
         return sorted(late, key=lambda receipt: receipt.number)
 
     async def accept(self, session_id: str, receipt: Receipt) -> None:
@@ -121,7 +122,7 @@ class Arrivals:
         host = self._hosts.get(message.channel or "")
         session = sessions.get(session_id)
         if not session.enter_at_once():
-            await session.enter()
+            await sessions.enter(session)
         holds = host is not None and host.channel.needs_debounce and message.kind != "command"
         if session.entrance is not None or sessions.room.is_full(session):
             await self._room(session, receipt, holds=holds)
@@ -133,7 +134,7 @@ class Arrivals:
             elif holds:
                 self._debounce.add(session, receipt, self._start)
                 if session.entrance is not None:  # somebody waits for room, which this would take for long
-                    self._debounce.end(session, first=True)
+                    self._debounce.end(session)
             else:
                 await self._admit(session, receipt, host)
             receipt.is_accepted = True
@@ -149,7 +150,7 @@ class Arrivals:
             return
         if current_worker.get() is None and not is_handling.get():
             if receipt.message.kind != "command":
-                self._debounce.end(session, first=True)  # so that nothing is joined to it meanwhile
+                self._debounce.end(session)  # so that nothing is joined to it meanwhile
             try:
                 await self._sessions.room.wait(session)
             finally:
@@ -164,9 +165,9 @@ class Arrivals:
     async def _let_group_first(self, session: Session) -> None:
         """Have what waits to be joined admitted, which came before the message that is being admitted."""
         place = session.reserve(first=True)
-        self._debounce.end(session, first=True)
+        self._debounce.end(session)
         session.leave()
-        await session.wait_for(place)
+        await self._sessions.enter(session, place)
 
     async def _admit_joined(self, session: Session, receipts: list[Receipt]) -> None:
         receipt = receipts[0]
@@ -194,6 +195,10 @@ class Arrivals:
                 return
         if not self._sessions.apply(session, receipt, decision):
             await self._sessions.steer(session, receipt)
+
+    def shut(self) -> None:
+        """Have what comes from now on kept or dropped at once: nobody collects it any more."""
+        self.late = None
 
     async def too_late(self, receipt: Receipt) -> None:
         """See to a message that comes while the gateway stops, or afterwards."""

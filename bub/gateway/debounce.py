@@ -60,18 +60,13 @@ class Debounce:
         group.receipts.append(receipt)
         group.due = min(now + self._quiet, group.latest)
         if len(group.receipts) >= self._max_messages:
-            self.end(session, first=True)
+            self.end(session)
 
-    def end(self, session: Session, *, first: bool = False) -> None:
-        """End the group of a session, if it has one, so that it is admitted.
-
-        Args:
-            session: The session.
-            first: Whether it is admitted next, before those that wait for that.
-        """
+    def end(self, session: Session) -> None:
+        """End the group of a session, if it has one: it is admitted next, as what waits for that came after it."""
         group, session.group = session.group, None
         if group is not None:
-            group.place = session.reserve(first=first)
+            group.place = session.reserve(first=True)
             group.over.set()
 
     async def _watch(self, group: Group) -> None:
@@ -98,7 +93,7 @@ class Debounce:
             raise
         if group.place is None:
             session.group = None
-            group.place = session.reserve()
+            group.place = session.reserve(first=True)
         await session.wait_for(group.place)
         try:
             await self._admit(session, group.receipts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextvars import Context, copy_context
 from typing import Final
 
 import anyio
@@ -12,7 +13,9 @@ from bub.channels.steering import SteeringInbox, is_durable_inbox
 from bub.envelope import Envelope
 from bub.framework.framework import BubFramework
 from bub.gateway.announcing import Announcer
+from bub.gateway.faults import failure_of
 from bub.gateway.inboxes import HoldingInbox, TurnInbox, is_claiming_inbox, is_holding_inbox, is_immediate_inbox
+from bub.gateway.kept_messages import kept_form
 from bub.gateway.receipts import Receipt
 from bub.gateway.sessions import Session
 from bub.turn import TurnState
@@ -37,11 +40,13 @@ class Handover:
     def __init__(self, framework: BubFramework, announcer: Announcer) -> None:
         self._framework: Final = framework
         self._announcer: Final = announcer
+        self._context: Context | None = None
         self.holding: HoldingInbox | None = None
 
     def begin(self) -> None:
-        """Look which inbox the application has."""
+        """Look which inbox the application has; turns of messages whose sender is gone see the caller's context."""
         inbox = self.inbox
+        self._context = copy_context()
         self.holding = inbox if is_holding_inbox(inbox) else None
 
     @property
@@ -49,18 +54,20 @@ class Handover:
         """The inbox of the application."""
         return self._framework.get_steering_inbox()
 
-    def for_turns(self, session_of: Callable[[str], Session | None]) -> SteeringInbox | None:
+    def for_turns(
+        self, session_of: Callable[[str], Session | None], was_put: Callable[[str], None]
+    ) -> SteeringInbox | None:
         """The inbox of the application as turns get it."""
         inbox = self.inbox
-        return None if inbox is None else TurnInbox(inbox, session_of, self._look)
+        return None if inbox is None else TurnInbox(inbox, session_of, self._look, was_put)
 
     def count(self, session: Session) -> int:
         """How many messages of a session wait in the inbox."""
         inbox = self.inbox
         try:
             return 0 if inbox is None else inbox.count(session.state())
-        except Exception:
-            logger.exception("gateway.inbox_failed count", extra={"session_id": session.id})
+        except BaseException as raised:
+            self._failed("count", raised, session)
             return 0
 
     def hold(self, session: Session, receipt: Receipt) -> None:
@@ -68,9 +75,9 @@ class Handover:
         if self.holding is None or receipt.claim is not None:
             return
         try:
-            receipt.claim = self.holding.hold_nowait(receipt.message, session.state())
-        except Exception as error:
-            logger.warning("gateway.inbox_failed hold: %s", error, extra={"session_id": session.id})
+            receipt.claim = self.holding.hold_nowait(kept_form(receipt), session.state())
+        except BaseException as raised:
+            self._failed("hold", raised, session)
 
     async def put(self, session: Session, receipt: Receipt) -> bool:
         """Put a message into the inbox; False when it cannot be there."""
@@ -83,14 +90,16 @@ class Handover:
         try:
             if not session.running:  # what was left in the inbox has been taken out meanwhile
                 return False
+            message = kept_form(receipt) if is_durable_inbox(inbox) else receipt.message
             if is_immediate_inbox(inbox):
-                inbox.put_nowait(receipt.message, session.state())
+                inbox.put_nowait(message, session.state())
             else:
                 with anyio.CancelScope(shield=True):
-                    await inbox.put(receipt.message, session.state())
+                    await inbox.put(message, session.state())
             session.steered.append(receipt)
-        except Exception as error:
-            logger.exception("gateway.inbox_failed put: %s", error, extra={"session_id": session.id})
+            session.in_inbox = True
+        except BaseException as raised:
+            self._failed("put", raised, session)
             return False
         finally:
             gate.leave()
@@ -111,30 +120,44 @@ class Handover:
         inbox = self.inbox
         gate = session.use_inbox()
         await gate.enter()
+        session.in_inbox = False  # what is put in meanwhile makes it true again
+        taken, session.taken = session.taken, ()
         try:
             left = await _taken(inbox, session.state())
-            delivered, rest = session.split_steered(left)
-        except Exception as error:
-            logger.exception("gateway.inbox_failed take: %s", error, extra={"session_id": session.id})
-            steered = session.steered
-            session.steered = []
-            for receipt in steered:
-                receipt.error = error
-                self._announcer.move(receipt, "dropped", f"the steering inbox failed: {error}", over=True)
-            return []
+            delivered, rest = session.split_steered(left, self._context)
+        except BaseException as raised:
+            try:
+                error = self._failed("take", raised, session)
+            except BaseException:
+                session.in_inbox, session.taken = True, [*taken, *session.taken]
+                raise
+            delivered, rest, left = [], [], []
+            self._not_taken_back(session, error)
         finally:
             gate.leave()
         if is_claiming_inbox(inbox):
             for receipt, message in zip(rest, left, strict=True):
                 receipt.claim = message
-        claimed, session.claimed = session.claimed, ()
-        await self.settle(session, claimed)
+        await self.settle(session, [message for message, _ in taken])
         for receipt in delivered:
             self._was_delivered(session, receipt)
         for receipt in rest:
             receipt.follow(None)
             self._announcer.move(receipt, "requeued", "the turn in progress has not taken it")
         return rest
+
+    def _not_taken_back(self, session: Session, error: Exception) -> None:
+        """Drop what was put into an inbox that does not give it back."""
+        steered, session.steered = session.steered, []
+        for receipt in steered:
+            receipt.error = error
+            self._announcer.move(receipt, "dropped", f"the steering inbox failed: {error}", over=True)
+
+    def _failed(self, what: str, raised: BaseException, session: Session) -> Exception:
+        """Log that a call of the inbox has failed; a cancellation is raised again."""
+        error = failure_of(raised, f"{what} of the steering inbox")
+        logger.error("gateway.inbox_failed %s: %s", what, error, exc_info=error, extra={"session_id": session.id})
+        return error
 
     def _was_delivered(self, session: Session, receipt: Receipt) -> None:
         """Give a message that a turn has taken the outcome of the turn."""
@@ -155,8 +178,8 @@ class Handover:
         try:
             with anyio.CancelScope(shield=True):
                 await inbox.settle(claimed, session.state())
-        except Exception as error:
-            logger.exception("gateway.inbox_failed settle: %s", error, extra={"session_id": session.id})
+        except BaseException as raised:
+            self._failed("settle", raised, session)
 
     async def keep(self, session_id: str, receipts: Iterable[Receipt]) -> None:
         """Keep messages of a session that will not be run, or say that they are dropped."""
@@ -166,9 +189,9 @@ class Handover:
         for receipt in receipts:
             if is_durable_inbox(inbox):
                 try:
-                    await inbox.put(receipt.message, state)
-                except Exception as error:
-                    logger.exception("gateway.inbox_failed put: %s", error, extra={"session_id": session_id})
+                    await inbox.put(kept_form(receipt), state)
+                except BaseException as raised:
+                    self._failed("put", raised, session)
                 else:
                     self._announcer.move(receipt, "requeued", KEPT, over=True)
                     await self.settle(session, () if receipt.claim is None else (receipt.claim,))

@@ -10,6 +10,8 @@ from typing_extensions import TypeIs
 
 from bub.channels.steering import INBOX_MEMBERS, DurableInbox, SteeringInbox
 from bub.envelope import Envelope
+from bub.gateway.kept_messages import warn_of_lost_media
+from bub.gateway.receipts import Receipt
 from bub.gateway.sessions import Session
 from bub.turn import SESSION_ID, TurnState
 
@@ -96,40 +98,69 @@ class TurnInbox:
         inbox: The inbox.
         session_of: Finds a session that has work.
         taken: Is told that the turn of a session has taken messages.
+        was_put: Is told that a message was put in for the session of an id.
     """
 
     def __init__(
-        self, inbox: SteeringInbox, session_of: Callable[[str], Session | None], taken: Callable[[Session], None]
+        self,
+        inbox: SteeringInbox,
+        session_of: Callable[[str], Session | None],
+        taken: Callable[[Session], None],
+        was_put: Callable[[str], None],
     ) -> None:
         self._inbox: Final = inbox
         self._session_of: Final = session_of
         self._taken: Final = taken
+        self._was_put: Final = was_put
 
     async def put(self, message: Envelope, state: TurnState, /) -> None:
         """Keep a message behind those that wait already."""
         await self._inbox.put(message, state)
+        self._was_put(SESSION_ID.require(state))
 
     async def take(self, state: TurnState, /) -> list[Envelope]:
-        """All waiting messages of the session, oldest first; from now on they wait no more."""
+        """All waiting messages of the session, oldest first; from now on they wait no more.
+
+        They are those that were put in, with all that they hold, where that was since the gateway started.
+        """
         session = self._session_of(SESSION_ID.require(state))
         if session is None or not session.running:  # a turn that is not the gateway's
             return await self._inbox.take(state)
-        if is_claiming_inbox(self._inbox):
-            messages = await self._inbox.claim(state)
-            session.claimed = [*session.claimed, *messages]
-        else:
-            messages = await self._inbox.take(state)
+        inbox = self._inbox
+        messages = await (inbox.claim(state) if is_claiming_inbox(inbox) else inbox.take(state))
+        if not messages:
+            return []
+        session.in_inbox = True
+        originals = session.originals(messages)
+        session.taken = [*session.taken, *zip(messages, originals, strict=True)]
         self._taken(session)
-        return messages
+        for message, original in zip(messages, originals, strict=True):
+            if original is None:
+                warn_of_lost_media(message, session.id)
+        return [_handed(pair) for pair in zip(messages, originals, strict=True)]
 
     async def give_back(self, messages: Sequence[Envelope], state: TurnState, /) -> None:
         """Put taken messages back, in the same order, before those that came since."""
-        await self._inbox.give_back(messages, state)
+        if not messages:
+            return
         session = self._session_of(SESSION_ID.require(state))
-        if session is not None and session.claimed:
-            back = set(map(id, messages))
-            session.claimed = [message for message in session.claimed if id(message) not in back]
+        taken = [] if session is None else list(session.taken)
+        back: list[Envelope] = []
+        for message in messages:
+            place = next((place for place, pair in enumerate(taken) if message is _handed(pair)), None)
+            back.append(message if place is None else taken.pop(place)[0])
+        await self._inbox.give_back(back, state)
+        if session is not None:
+            gone = set(map(id, back))
+            session.taken = [pair for pair in session.taken if id(pair[0]) not in gone]
+        self._was_put(SESSION_ID.require(state))
 
     def count(self, state: TurnState, /) -> int:
         """How many messages of the session wait."""
         return self._inbox.count(state)
+
+
+def _handed(taken: tuple[Envelope, Receipt | None]) -> Envelope:
+    """What a turn gets: the message that was put in, as a file does not keep all of it."""
+    message, receipt = taken
+    return message if receipt is None else receipt.message

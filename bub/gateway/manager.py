@@ -138,7 +138,7 @@ class ChannelManager:
 
     async def _start(self, tasks: LoopTasks) -> None:
         self._framework.bind_router(self)
-        self._pipeline.steering = self._handover.for_turns(self._sessions.find)
+        self._pipeline.steering = self._handover.for_turns(self._sessions.find, self._sessions.was_put)
         self._sessions.begin(tasks.start, self._failed)
         self._publishing = Job(tasks, self._announcer.run)
         self._announcer.commands()
@@ -206,7 +206,7 @@ class ChannelManager:
             _left_behind("an admission in session", session_id)
         for kind in ("interface", "lifecycle"):
             await self._stop_channels([host for host in self._hosts.values() if host.channel.kind == kind])
-        await self._keep(self._arrivals.left())
+        await self._keep()
         self._announcer.end()
         await self._within(publishing, "the handlers of", "events")
 
@@ -220,17 +220,24 @@ class ChannelManager:
             if host.leave_behind():
                 _left_behind("the channel", host.name)
 
-    async def _keep(self, late: Collection[Receipt]) -> None:
+    async def _keep(self) -> None:
         """Have the inbox keep what was not run; what it does not take in time is dropped."""
-        left = {id(receipt): receipt for receipt in (*self._sessions.waiting(), *late)}
+        late = self._arrivals.left()
+        left = [*self._sessions.waiting(), *late]
 
         async def keep() -> None:
             await self._sessions.keep()
-            for receipt in late:
-                await self._handover.keep(receipt.session_id, [receipt])
+            while late:
+                for receipt in late:
+                    await self._handover.keep(receipt.session_id, [receipt])
+                late[:] = self._arrivals.left()  # what has come meanwhile
+                left.extend(late)
+            self._arrivals.shut()
 
         await self._within(Job(self._tasks, keep), "the steering inbox of", "the application")
-        for receipt in left.values():
+        left += self._arrivals.left()
+        self._arrivals.shut()
+        for receipt in left:
             self._handover.not_run(receipt.session_id, receipt)
 
     async def _within(self, job: Job, what: str, name: str) -> None:

@@ -25,6 +25,7 @@ class Receipt:
         message: The message.
         number: Its place in the order of arrival.
         parts: Messages that were joined to this one, and fare as it does.
+        context: The context variables of its sender; by default those of the first part, else of the caller.
 
     Attributes:
         message: The message.
@@ -43,12 +44,16 @@ class Receipt:
     __slots__ = ("_end", "_look", "_over", "_status", "claim", "context", "error", "is_accepted", "message", "number",
                  "parts", "reason", "result", "session_id")  # fmt: skip
 
-    def __init__(self, message: Envelope, number: int = 0, parts: Sequence[Receipt] = ()) -> None:
+    def __init__(
+        self, message: Envelope, number: int = 0, parts: Sequence[Receipt] = (), *, context: Context | None = None
+    ) -> None:
         self.message: Final = message
         self.number: Final = number
         self.parts: Final = tuple(parts)
         self.session_id: str = ""
-        self.context: Final[Context] = parts[0].context if parts else copy_context()
+        if context is None:
+            context = parts[0].context if parts else copy_context()
+        self.context: Final[Context] = context
         self.reason: str = ""
         self.error: Exception | None = None
         self.result: TurnResult | None = None

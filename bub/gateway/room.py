@@ -36,6 +36,7 @@ class Room:
         self.total: int = 0
         self.groups: Final[set[Group]] = set()
         self.is_unlimited: bool = False
+        announcer.has_room = self.look_again
 
     def is_full(self, session: Session) -> bool:
         """Whether no other message of the session may wait."""
@@ -84,7 +85,8 @@ class Room:
                 while self.is_full(session):
                     if self.more is None:
                         self.more = anyio.Event()
-                    await self.more.wait()
+                    with anyio.move_on_at(self._announcer.full_until):
+                        await self.more.wait()
                 if not session.enter_at_once():
                     await session.enter()
                 if not self.is_full(session):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context
-from typing import Final
+from typing import Final, Literal
 
 import anyio
 
@@ -94,6 +94,18 @@ class Sessions:
             session = self._sessions[session_id] = Session(session_id)
         return session
 
+    async def enter(self, session: Session, place: anyio.Event | None = None) -> None:
+        """Return when it is the turn of a reserved place, or else of the last one; `leave` comes after it.
+
+        Cancellation:
+            There is nothing to leave.
+        """
+        try:
+            await (session.enter() if place is None else session.wait_for(place))
+        except BaseException:
+            self.forget(session)  # the place may have come up, and was the last
+            raise
+
     def leave(self, session: Session) -> None:
         """Say that a message of the session is admitted."""
         session.leave()
@@ -107,7 +119,7 @@ class Sessions:
         action = decision.action
         if action == "drop":
             self._announcer.move(receipt, "dropped", decision.reason or "admission", over=True)
-        elif action == "process" or not session.is_busy:
+        elif not session.is_busy or (action == "process" and not session.kept):
             self._create_turn(session, receipt)
         elif action == "follow_up" or not session.running:
             self._wait(session, receipt)
@@ -140,14 +152,26 @@ class Sessions:
     async def _put(self, session: Session, receipt: Receipt) -> bool:
         put = await self._handover.put(session, receipt)
         if put:
-            if not session.running:  # the turns have ended while the inbox was asked
+            if not session.running and not session.settling:  # the turns have ended while the inbox was asked
                 self._settle_next(session)
             self._tell(session)
         return put
 
+    def was_put(self, session_id: str) -> None:
+        """See to it that what a turn has put into the inbox, for whatever session, has a turn if nobody takes it."""
+        session = self._sessions.get(session_id)
+        if session is None or not session.running:
+            if current_worker.get() is None or self.room.is_unlimited:  # a turn that is not ours may still take it
+                return
+            session = self.get(session_id)
+        session.in_inbox = True
+        if not session.running and not session.settling:
+            self._settle_next(session)
+        self._tell(session)
+
     def snapshot(self, session: Session) -> TurnSnapshot:
         """What a session is doing."""
-        return session.snapshot(self._handover.count(session) if session.steered else 0)
+        return session.snapshot(self._handover.count(session) if session.in_inbox else 0)
 
     def look_at(self, session_id: str) -> TurnSnapshot:
         """What the session of an id is doing."""
@@ -156,7 +180,7 @@ class Sessions:
 
     def _tell(self, session: Session) -> None:
         if self._events.is_watched:
-            self._announcer.publish(session.work(self._handover.count(session) if session.steered else 0))
+            self._announcer.publish(session.work(self._handover.count(session) if session.in_inbox else 0))
 
     # -------------------------------------------------------------------------------------------------- turns
 
@@ -192,13 +216,7 @@ class Sessions:
                 worker.end_turn()
             if session.running:  # else it was left behind, and has ended after all
                 session.running -= 1
-            at_end = receipt.claim is None
-            if session.steered and not session.running:
-                self._settle_next(session, at_end=at_end)
-            if session.waiting:
-                self._advance(session, at_end=at_end)
-            self._tell(session)
-            self.forget(session)
+            self._go_on(session, at_end=receipt.claim is None)
             if receipt.claim is not None:  # an inbox may wait here
                 await self._handover.settle(session, (receipt.claim,))
 
@@ -225,16 +243,22 @@ class Sessions:
             failure = failure_of(raised, f"on_error for {stage}")
             logger.error("gateway.on_error_failed %s: %s", stage, failure, exc_info=failure)
 
-    def _command(self, receipt: Receipt, action: str) -> None:
-        name = receipt.message.content.split(maxsplit=1)[:1]
-        if action == "started":
-            self._announcer.publish(CommandChanged(name="".join(name), action="started"))
-        else:
-            self._announcer.publish(CommandChanged(name="".join(name), action="finished"))
+    def _command(self, receipt: Receipt, action: Literal["started", "finished"]) -> None:
+        name = "".join(receipt.message.content.split(maxsplit=1)[:1])
+        self._announcer.publish(CommandChanged(name=name, action=action))
+
+    def _go_on(self, session: Session, *, at_end: bool = False) -> None:
+        """See to what comes after a turn."""
+        if session.in_inbox and not session.running and not session.settling:
+            self._settle_next(session, at_end=at_end)
+        if session.waiting:
+            self._advance(session, at_end=at_end)
+        self._tell(session)
+        self.forget(session)
 
     def _advance(self, session: Session, *, at_end: bool = False) -> None:
         """Create the turn of the next message that waits, when nothing is in its way."""
-        if session.waiting and not session.running and not session.settling:
+        if session.waiting and not session.running and not session.settling and not self.room.is_unlimited:
             session.running = 1
             session.starting.append(session.waiting.popleft())
             self._workers.offer(session, at_end=at_end)
@@ -254,9 +278,9 @@ class Sessions:
 
     async def _settle(self, session: Session) -> None:
         """Take out what no turn has taken from the inbox; it waits for turns of its own."""
-        if not session.running:  # else a turn was created meanwhile, which may still take it
+        while session.in_inbox and not session.running:  # else a turn was created meanwhile, which may still take it
             await self._take_back(session)
-        session.settling = False
+        session.settling = session.kept = False
         self._advance(session, at_end=True)
         self._tell(session)
         self.forget(session)
@@ -269,7 +293,7 @@ class Sessions:
     # --------------------------------------------------------------------------------------------------- ends
 
     async def quit(self, session_id: str) -> None:
-        """Cancel the turns of a session that have begun; return when they are over, the caller's own apart."""
+        """Cancel the turns of a session, begun or not; return when they are over, the caller's own apart."""
         session = self._sessions.get(session_id)
         if session is None:
             return
@@ -278,13 +302,30 @@ class Sessions:
         mine = own if own in session.workers else None
         for worker in others:
             worker.scope.cancel()
+        claims = self._withdraw(session)
         try:
+            await self._handover.settle(session, claims)
             for worker in others:
                 if worker in session.workers:
                     await worker.turn_over()
         finally:
             if mine is not None and mine in session.workers:
                 mine.scope.cancel()
+
+    def _withdraw(self, session: Session) -> list[Envelope]:
+        """Cancel the turns that have not begun; what the inbox need not keep any more."""
+        receipts = list(session.starting)
+        if not receipts:
+            return []
+        session.starting.clear()
+        if not session.unsettled:
+            self._workers.withdraw(session)
+        session.running -= len(receipts)
+        self.room.total -= len(receipts)
+        for receipt in receipts:
+            self._announcer.move(receipt, "dropped", CANCELLED, over=True)
+        self._go_on(session)
+        return [one.claim for one in receipts if one.claim is not None]
 
     async def drained(self) -> None:
         """Return when no session has work."""
@@ -323,7 +364,7 @@ class Sessions:
         for session in list(self._sessions.values()):
             abandoned = [worker.receipt for worker in session.workers if worker.receipt is not None]
             await self._handover.settle(session, [one.claim for one in abandoned if one.claim is not None])
-            if session.steered or self._handover.count(session):
+            if session.in_inbox or self._handover.count(session):
                 await self._take_back(session)
             left = [*session.starting, *session.waiting]
             left.sort(key=lambda receipt: receipt.number)
@@ -331,15 +372,17 @@ class Sessions:
             session.starting.clear()
             session.waiting.clear()
             session.running = 0
-            session.settling = session.unsettled = False
+            session.settling = session.unsettled = session.kept = False
             await self._handover.keep(session.id, left)
+            if left:
+                self._tell(session)
             self.forget(session)
 
     async def hold(self) -> Sequence[Session]:
         """The sessions with messages that an earlier program has left in a durable inbox; what comes waits behind."""
         held = [self.get(session_id) for session_id in await self._handover.kept_sessions()]
         for session in held:
-            session.settling = True
+            session.settling = session.kept = session.in_inbox = True
         return held
 
     def resume(self, held: Sequence[Session]) -> None:

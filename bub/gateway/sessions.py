@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from contextvars import Context
 from operator import attrgetter
 from typing import Final
 
@@ -12,6 +13,7 @@ import anyio
 from bub.application import WorkChanged
 from bub.channels.admission import TurnSnapshot
 from bub.envelope import Envelope
+from bub.gateway.kept_messages import receipt_of
 from bub.gateway.receipts import Receipt
 from bub.gateway.workers import Worker
 from bub.turn import SESSION_ID, TurnState
@@ -142,7 +144,9 @@ class Session:
         running: How many turns were created and are not over.
         starting: Messages whose turn was created and has not begun.
         waiting: Messages that wait until no turn is running, by their order of arrival.
-        claimed: What the turns in progress have taken from an inbox that keeps it until it is settled.
+        in_inbox: Whether the inbox may hold messages of the session that nobody will take otherwise.
+        kept: Whether what an earlier program has left there has to be taken out before any turn begins.
+        taken: What the turns in progress have taken from the inbox, each with the receipt of what was put in.
         steered: Messages that were put into the inbox during the turns in progress, by their order of arrival.
         workers: Who runs the turns that have begun.
         admitting: How many messages are being admitted, or wait for that.
@@ -158,8 +162,8 @@ class Session:
         cancelled: Whether the turn that ended last was cancelled.
     """
 
-    __slots__ = ("admitting", "cancelled", "claimed", "entrance", "error", "gate", "group", "held", "id", "inbox_gate",
-                 "listed", "running", "settling", "starting", "steered", "unsettled", "waiting",
+    __slots__ = ("admitting", "cancelled", "entrance", "error", "gate", "group", "held", "id", "in_inbox", "inbox_gate",
+                 "kept", "listed", "running", "settling", "starting", "steered", "taken", "unsettled", "waiting",
                  "workers")  # fmt: skip
 
     def __init__(self, session_id: str) -> None:
@@ -168,7 +172,9 @@ class Session:
         self.starting: deque[Receipt] = deque()
         self.waiting: deque[Receipt] = deque()
         self.steered: list[Receipt] = []
-        self.claimed: Sequence[Envelope] = ()
+        self.in_inbox: bool = False
+        self.kept: bool = False
+        self.taken: Sequence[tuple[Envelope, Receipt | None]] = ()
         self.workers: set[Worker] = set()
         self.admitting: int = 0
         self.gate: Gate | None = None
@@ -290,7 +296,26 @@ class Session:
                 place -= 1
             waiting.insert(place, receipt)
 
-    def split_steered(self, left: Sequence[Envelope]) -> tuple[list[Receipt], list[Receipt]]:
+    def originals(self, messages: Sequence[Envelope]) -> list[Receipt | None]:
+        """The receipts of messages that a turn takes out of the inbox; None where somebody else has put one in.
+
+        Args:
+            messages: What the inbox gave, oldest first, which may be copies.
+        """
+        taken = {id(receipt) for _, receipt in self.taken}
+        candidates = [receipt for receipt in self.steered if id(receipt) not in taken]
+        found: list[Receipt | None] = []
+        place = 0
+        for message in messages:
+            of_message = range(place, len(candidates))
+            here = next((index for index in of_message if _is_same(candidates[index].message, message)), None)
+            found.append(None if here is None else candidates[here])
+            place = place if here is None else here + 1
+        return found
+
+    def split_steered(
+        self, left: Sequence[Envelope], context: Context | None = None
+    ) -> tuple[list[Receipt], list[Receipt]]:
         """Who of the steered was delivered, and the receipts of what was left in the inbox.
 
         An inbox hands out its messages in order, so what is left is the end of what was put in; it may give copies,
@@ -298,6 +323,7 @@ class Session:
 
         Args:
             left: What the inbox had left, oldest first.
+            context: The context variables for the turns of messages that somebody else put there.
         """
         steered = self.steered
         rest: list[Receipt] = []
@@ -308,7 +334,7 @@ class Session:
             while place >= 0 and not _is_same(steered[place].message, message):
                 place -= 1
             if place < 0:
-                rest.append(self._foreign(message, rest[-1].number if rest else self._after()))
+                rest.append(receipt_of(message, rest[-1].number if rest else self._after(), self.id, context))
                 continue
             delivered += steered[place + 1 : end]
             rest.append(steered[place])
@@ -319,11 +345,6 @@ class Session:
 
     def _after(self) -> int:
         return self.steered[-1].number if self.steered else 0
-
-    def _foreign(self, message: Envelope, number: int) -> Receipt:
-        receipt = Receipt(message, number)
-        receipt.session_id = self.id
-        return receipt
 
 
 def _is_same(one: Envelope, other: Envelope) -> bool:

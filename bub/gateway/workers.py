@@ -121,6 +121,12 @@ class Workers(Generic[S]):
             if not at_end and not self._starting:
                 self._start()
 
+    def withdraw(self, source: S) -> None:
+        """Take a source out of the queue, as it has no piece any more."""
+        if source.listed:
+            source.listed = False
+            self._queue.remove(source)
+
     def halt(self) -> None:
         """Begin nothing more, and cancel what is in progress."""
         self._start_task = None
@@ -152,11 +158,11 @@ class Workers(Generic[S]):
                 while queue:
                     source = queue[0]
                     context = self._context_of(source)
-                    if context is not None and not _is_equal(context, base):
+                    if context is not None and not _is_same(context, base):
                         break
                     self._last = worker
                     await self._begun(queue.popleft(), worker)
-                    if worker.scope.cancel_called or not _is_equal(copy_context(), own):
+                    if worker.scope.cancel_called or not _is_same(copy_context(), own):
                         break
                     if self._last is not worker:  # it has waited: others have had their turn
                         end = perf_counter() + SLICE
@@ -189,9 +195,6 @@ class Workers(Generic[S]):
         return piece
 
 
-def _is_equal(one: Context, other: Context) -> bool:
-    """Whether two contexts have the same variables with the same values; cheap for copies of one context."""
-    try:
-        return one == other
-    except Exception:  # values may refuse to be compared
-        return False
+def _is_same(one: Context, other: Context) -> bool:
+    """Whether two contexts have the same variables with the very same values: equal ones may be of two senders."""
+    return len(one) == len(other) and all(other.get(variable, other) is value for variable, value in one.items())

@@ -166,6 +166,19 @@ def test_the_status_of_one_that_was_killed_and_of_one_that_begins(tmp_path: Path
     assert ", was ended from outside\n" in out
 
 
+@pytest.mark.parametrize("is_file", [True, False], ids=["home is a file", "lock is a folder"])
+def test_the_status_of_a_folder_that_cannot_be_used_is_one_clear_line(tmp_path: Path, is_file: bool) -> None:
+    home = tmp_path / "home"
+    if is_file:
+        home.touch()
+    else:
+        (home / LOCK_FILE).mkdir(parents=True)
+    code, out = invoked("status")
+    reason = "Not a directory" if is_file else "Is a directory"
+    told = f"bub: cannot tell the status: cannot open {home / LOCK_FILE}: {reason}. Set BUB_HOME to another folder.\n"
+    assert (code, out) == (1, told)
+
+
 # -------------------------------------------------------------------------------------------------- the command
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from bub.builtin.telegram_channel import TelegramChannel
 from bub.channels.channel import Channel, MessageHandler, StopTurns
+from bub.envelope import Envelope
 from bub.framework.framework import BubFramework
 from bub.framework.stopping import stop_turns
 from bub.gateway.limits import GatewayLimits
@@ -98,6 +99,42 @@ async def test_an_answer_is_stopped_from_the_chat() -> None:
                 between.set()
                 server.receive("again")
                 await server.until(lambda: server.texts()[3:] == ["You said: again"])
+
+
+class Leaving:
+    """A plugin that cannot tell the session of what stops an answer.
+
+    Args:
+        error: What it raises instead.
+    """
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    @hookimpl.resolve_session
+    def resolve_session(self, message: Envelope) -> str | None:
+        if message.content == "/stop":
+            raise self._error
+        return None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [LookupError("no session"), SystemExit(3), BaseExceptionGroup("both", [GeneratorExit(), SystemExit(3)])],
+    ids=repr,
+)
+async def test_what_a_hook_raises_when_an_answer_is_stopped_is_told_and_ends_nothing(error: BaseException) -> None:
+    async with telegram_server() as server:
+        framework = BubFramework()
+        framework.register(Plugin(server, stop=partial(stop_turns, framework)), name="plugin")
+        framework.register(Leaving(error), name="leaving")
+        with anyio.fail_after(GUARD):
+            async with framework.running(), ChannelManager(framework, stream_output=True, limits=LIMITS):
+                server.receive("/stop")
+                await server.until(lambda: server.texts())
+                assert server.texts() == [f"Not stopped: {type(error).__name__}: {error}"]
+                server.receive("again")
+                await server.until(lambda: server.texts()[1:] == ["You said: again"])
 
 
 async def test_s84_a_gateway_that_is_interrupted_ends_in_order() -> None:

@@ -337,12 +337,13 @@ async def test_what_was_taken_is_confirmed_at_the_stop(server: TelegramServer) -
         assert (await again.message()).content == "next"
 
 
+@pytest.mark.parametrize("error", [ValueError("bad"), SystemExit(3)], ids=repr)
 async def test_a_handler_that_fails_does_not_stop_the_others(
-    server: TelegramServer, caplog: pytest.LogCaptureFixture
+    server: TelegramServer, caplog: pytest.LogCaptureFixture, error: BaseException
 ) -> None:
     async def handle(message: Envelope) -> None:
         if message.content == "bad":
-            raise ValueError("bad")
+            raise error
 
     async with talking(server, handle) as talk:
         server.receive("bad")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from itertools import count
 
 import pytest
 from hypothesis import example, given
@@ -113,6 +114,15 @@ def look(markdown: str) -> tuple[str, list[tuple[str, str, str]]]:
         ("> a\n>> b", "a\n\nb", [("blockquote", "a\n\nb", "")]),
         ("|a|b|\n|-|-|\n|1|2|", "|a|b|\n|-|-|\n|1|2|", [("pre", "|a|b|\n|-|-|\n|1|2|", "")]),
         ("```\n**a", "**a", [("pre", "**a", "")]),
+        ("a\n```rm -rf", "a\n\n```rm -rf", []),
+        ("a\n```py\n```\nb", "a\n\n```py\n\nb", []),
+        ("a\n```\n```\nb", "a\n\nb", []),
+        ("a\n``` one two\nx\n```", "a\n\none two\nx", [("pre", "x", "one")]),
+        ("- > ```a b\n  > c", "\u2022 a b\nc", [("blockquote", "a b\nc", ""), ("pre", "c", "a")]),
+        ('[a](https://b.c "d")', "a (d)", [("text_link", "a", "https://b.c")]),
+        ('[a](./b "c")', "a (./b) (c)", []),
+        ('![a](./b "c")', "a (./b) (c)", []),
+        ("a\r\r|b|\r|-|\r", "a\n\n|b|\n|-|", [("pre", "|b|\n|-|", "")]),
         ("- a\n  ```py\n  b\n   c\n  ```", "\u2022 a\nb\n c", [("pre", "b\n c", "py")]),
         ("a\n\n---\n\nb", "a\n\n\u2014\u2014\u2014\n\nb", []),
         ("<b>a</b> <!-- c -->", "<b>a</b> <!-- c -->", []),
@@ -147,6 +157,33 @@ BITS = st.one_of(
 @example("- ```\n  abc\n\n- \n\n  |def|\n  |-|")
 def test_no_word_of_a_text_is_lost_and_their_order_is_kept(markdown: str) -> None:
     assert re.sub("[^a-z]", "", marked_up(markdown).text) == re.sub("[^a-z]", "", markdown)
+
+
+FENCES = st.sampled_from(["```", "~~~", "````", "- ```", "> ```", "1. ~~~"])
+ODD_BITS = st.one_of(
+    BITS,
+    st.tuples(FENCES, st.lists(WORDS, max_size=3).map(" ".join)).map(lambda pair: f"\n{pair[0]}{pair[1]}\n"),
+    st.tuples(WORDS, WORDS).map(lambda pair: f'[{pair[0]}](https://b.c "{pair[1]}")'),
+    st.tuples(WORDS, WORDS).map(lambda pair: f"![{pair[0]}](./b '{pair[1]}')"),
+    st.tuples(WORDS, WORDS).map(lambda pair: f"[{pair[0]}]: <https://b.c> ({pair[1]})\n"),
+    WORDS.map(lambda word: f"\r\r|{word}|\r|-|\r"),
+    st.sampled_from(["\n```\n", "\n~~~", "\r", "\r\n", "\n", "[" * 120, "> " * 60, "\t", '"', ")", "!"]),
+)
+
+
+@given(st.lists(ODD_BITS).map("".join))
+@example("A\n```rm -rf the old disk")
+@example("Look:\n``` is how a block begins.")
+@example("- ```one two three")
+@example("```python title=main.py\none = 1\n```")
+@example('[](https://b.c "word")')
+def test_every_word_is_in_what_is_sent(markdown: str) -> None:
+    """As text, or as the address of a link or the language of a block of code."""
+    number = count()  # no word is there twice
+    markdown = re.sub("(?<![a-z])(?!https:)[a-z]{3,}", lambda word: f"w{next(number)}x", markdown)
+    marked = marked_up(markdown)
+    sent = " ".join([marked.text, *(span.detail for span in marked.spans)])
+    assert [word for word in re.findall(r"w\d+x", markdown) if word not in sent] == []
 
 
 @given(st.text())

@@ -75,6 +75,8 @@ class Model:
         if prompt == "exits":
             yield TextDelta("half")
             raise SystemExit(3)
+        if prompt == "exits together":
+            raise BaseExceptionGroup("all", [SystemExit(3)])
         if prompt == "reports":
             yield StreamFailed("model", "it says so")
             return
@@ -128,6 +130,9 @@ async def test_a_turn_that_exits_is_told_and_the_rest_is_answered() -> None:
     code, out, err = await piped("exits\nlast")
     assert (code, out) == (1, "half\nYou said: last\n")
     assert err.startswith("bub: SystemExit: 3 (")
+    code, out, err = await piped("exits together\nlast")
+    assert (code, out) == (1, "You said: last\n")
+    assert err.startswith("bub: BaseExceptionGroup: all")
 
 
 async def test_what_is_not_answered_says_why() -> None:

@@ -50,3 +50,15 @@ def test_each_with_what_it_is_in_a_line() -> None:
     }
     assert meta["tape.info"] == "Facts about the tape."
     assert (meta["path="], meta["limit="]) == ("string", "How")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("error", [LookupError("no tools"), SystemExit(3)], ids=repr)
+async def test_tools_that_cannot_be_told_do_not_keep_anyone_from_typing(
+    caplog: pytest.LogCaptureFixture, error: BaseException
+) -> None:
+    def broken() -> list[Tool]:
+        raise error
+
+    assert [item.text for item in CommandCompleter(broken).get_completions(Document(","), CompleteEvent())] == ["quit"]
+    assert "terminal.tools_failed" in caplog.text

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import socket
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
@@ -17,6 +18,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from bub.application import MessageChanged, MessageFate
 from bub.builtin.web_channel import WebChannel
 from bub.builtin.web_settings import WebSettings
 from bub.channels.admission import TurnSnapshot
@@ -58,6 +60,11 @@ async def turn(gateway: WebGateway, message: Envelope, events: list[StreamEvent]
         async for _ in gateway.channel.stream(message, EventStream(source())):
             pass
         await gateway.channel.send(Envelope(content=text, channel="web", chat_id=message.chat_id))
+
+
+async def deltas(*texts: str) -> AsyncIterator[StreamEvent]:
+    for text in texts:
+        yield TextDelta(text)
 
 
 def told(response: httpx2.Response) -> tuple[int, str]:
@@ -166,11 +173,18 @@ async def test_a_message_that_is_none(body: str, text: str) -> None:
         assert gateway.messages == []
 
 
-@pytest.mark.parametrize("session", ["%20", "a%7Fb", "x" * 257, "%ff", "%e4%b8"])
+@pytest.mark.parametrize("session", ["a%7Fb", "x" * 257, "%ff", "%e4%b8"])
 async def test_a_session_that_is_none(session: str) -> None:
     async with web_gateway() as gateway, gateway.client() as client:
         status, message = told(await client.post(f"/sessions/{session}/messages", json={"content": "x"}))
         assert (status, message.partition(",")[0]) == (400, "expected 1 to 256 printable characters")
+
+
+@pytest.mark.parametrize("session", ["%20a", "a%20", "%20a%20b"])
+async def test_a_session_with_a_space_that_nobody_sees(session: str) -> None:
+    async with web_gateway() as gateway, gateway.client() as client:
+        status, message = told(await client.get(f"/sessions/{session}/messages"))
+        assert (status, message.partition(",")[0]) == (400, "expected an id without a space at its beginning or end")
 
 
 @pytest.mark.parametrize("session", ["..", "%2e%2E", "."])
@@ -358,6 +372,39 @@ async def test_a_turn_that_fails_and_one_that_is_cancelled() -> None:
         assert (await reader.next()).data["status"] == "dropped"
 
 
+FAILURES = [LookupError("no"), SystemExit(3), GeneratorExit(), BaseExceptionGroup("both", [SystemExit(3)])]
+
+
+@pytest.mark.parametrize("error", FAILURES, ids=repr)
+async def test_what_the_gateway_raises_is_told_and_ends_nothing(error: BaseException) -> None:
+    async def broken(message: Envelope) -> Any:
+        raise error
+
+    async with web_gateway(stop=broken) as gateway, gateway.client() as client:
+        gateway.answer = broken
+        response = await client.post("/sessions/s/messages", json={"content": "hi"})
+        assert (response.status_code, response.json()["error"]["code"]) == (500, "not_accepted")
+        assert (await client.get("/sessions/s/messages")).json()["messages"][0]["status"] == "dropped"
+        response = await client.post("/sessions/s/stop", json={})
+        assert (response.status_code, response.json()["error"]["code"]) == (500, "failed")
+        assert (await client.get("/health")).status_code == 200
+
+
+@pytest.mark.parametrize("error", FAILURES, ids=repr)
+async def test_a_turn_that_raises_has_failed_whatever_it_was(error: BaseException) -> None:
+    """What the gateway takes for a failure of the turn is told as one, and the message has been processed."""
+    async with web_gateway() as gateway, gateway.client() as client, event_stream(client, "s") as reader:
+        await client.post("/sessions/s/messages", json={"content": "one"})
+        lifespan = gateway.messages[0].lifespan
+        assert lifespan is not None
+        with pytest.raises(type(error)):
+            async with lifespan:
+                raise error
+        ended = (await reader.until("turn_ended"))[-1]
+        assert (ended.data["outcome"], ended.data["error"]) == ("failed", f"{type(error).__name__}: {error}")
+        assert (await reader.next()).data["status"] == "processed"
+
+
 async def test_a_turn_that_exits_has_failed() -> None:
     async with web_gateway() as gateway, gateway.client() as client, event_stream(client, "s") as reader:
         await client.post("/sessions/s/messages", json={"content": "one"})
@@ -368,6 +415,60 @@ async def test_a_turn_that_exits_has_failed() -> None:
                 raise SystemExit(3)
         ended = (await reader.until("turn_ended"))[-1]
         assert (ended.data["outcome"], ended.data["error"]) == ("failed", "SystemExit: 3")
+
+
+OVER: list[tuple[MessageFate, str, dict[str, Any]]] = [
+    ("processed", "", {"outcome": "completed", "error": None}),
+    ("processed", "LookupError: no", {"outcome": "failed", "error": "LookupError: no"}),
+    ("dropped", "its turn was cancelled", {"outcome": "cancelled", "error": None}),
+]
+
+
+@pytest.mark.parametrize(("status", "reason", "ended"), OVER)
+async def test_the_turn_of_a_message_that_an_inbox_has_kept(
+    status: MessageFate, reason: str, ended: dict[str, Any]
+) -> None:
+    """It comes from an earlier program, and without its lifespan: the channel takes it up under its id."""
+    kept = Envelope(content="hi", sender_id="ann", channel="web", chat_id="s", context={"message_id": "m1"})
+
+    async def tell(status: MessageFate, reason: str, *, is_over: bool) -> None:
+        event = MessageChanged(session_id="s", channel="web", content="hi", status=status, reason=reason,
+                               context=kept.context, is_over=is_over)  # fmt: skip
+        await gateway.bus.emit(event)
+
+    async with web_gateway() as gateway, gateway.client() as client, event_stream(client, "s") as reader:
+        async for _ in gateway.channel.stream(kept, EventStream(deltas("Hello"))):
+            await tell("requeued", "it waits", is_over=False)  # events come later than what they tell about
+        await gateway.channel.send(Envelope(content="Hello", channel="web", chat_id="s"))
+        await tell(status, reason, is_over=True)
+        events = await reader.until("message_moved")
+        assert [event.type for event in events] == [
+            "message_received", "turn_started", "text_delta", "replied", "turn_ended", "message_moved",
+        ]  # fmt: skip
+        assert {event.data.pop("message_id") for event in events} == {"m1"}
+        assert (events[0].data["content"], events[0].data["sender"]) == ("hi", "ann")
+        assert events[-2].data == {"type": "turn_ended", **ended}
+        (record,) = (await client.get("/sessions/s/messages")).json()["messages"]
+        assert (record["message_id"], record["status"], record["reason"]) == ("m1", status, reason)
+        await tell(status, reason, is_over=True)
+        stream = EventStream(deltas("again"))  # it was not settled, and comes again
+        async for _ in gateway.channel.stream(kept, stream):
+            pass
+        assert [event.type for event in await reader.until("text_delta")] == ["turn_started", "text_delta"]
+
+
+async def test_a_channel_that_learns_nothing_tells_what_an_inbox_has_kept_under_one_id() -> None:
+    kept = Envelope(content="hi", channel="web", chat_id="s", context={"message_id": "m1"})
+    async with web_gateway() as gateway, gateway.client() as client, event_stream(client, "s") as reader:
+        exchange = gateway.channel._exchange
+        assert exchange is not None
+        exchange.unfollow(gateway.bus)
+        async for _ in gateway.channel.stream(kept, EventStream(deltas("Hello"))):
+            pass
+        await gateway.channel.send(Envelope(content="Hello", channel="web", chat_id="s"))
+        events = await reader.until("replied")
+        assert [(event.type, event.data["message_id"]) for event in events] == [("text_delta", "m1"), ("replied", "m1")]
+        exchange.follow(gateway.bus)
 
 
 async def test_a_reader_goes_on_where_its_connection_broke() -> None:

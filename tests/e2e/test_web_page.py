@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import AsyncGenerator, AsyncIterator
 from functools import partial
+from pathlib import Path
 
 import anyio
 import pytest
-from playwright.async_api import Browser, Page, async_playwright, expect
+from playwright.async_api import Browser, Locator, Page, async_playwright, expect
 
 from bub.builtin.memory_inbox import MemorySteeringInbox
 from bub.builtin.web_channel import WebChannel
@@ -22,6 +24,7 @@ from bub.gateway.manager import ChannelManager
 from bub.hooks.markers import hookimpl
 from bub.prompt import LegacyPrompt
 from bub.streaming import StreamEvent, StreamFailed, TextDelta, ToolCallRequested, ToolReturned
+from tests.e2e.gateways import Gateways
 
 pytestmark = pytest.mark.anyio
 
@@ -276,6 +279,70 @@ async def test_a_lost_connection_is_taken_up_again(browser: Browser) -> None:
         await expect(page.get_by_text("Earlier events are not kept any more.")).to_be_visible()
         await page.get_by_label("Message").press("Enter")
         await expect(page.get_by_role("article", name="Answer").last).to_have_text("unheard")
+    await page.close()
+
+
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["answered", "stopped"])
+async def test_an_answer_that_a_restart_has_interrupted_is_shown_once(
+    tmp_path: Path, browser: Browser, is_stopped: bool
+) -> None:
+    """The turn begins again: a page that was open and one that is new show one answer, and can stop it."""
+    gateways = Gateways(tmp_path)
+    answers: list[Locator] = []
+    stops: list[Locator] = []
+
+    async def open_page() -> Page:
+        page = await opened(browser, f"{gateway.address}/#ann")
+        answers.append(page.get_by_role("article", name="Answer"))
+        stops.append(page.get_by_role("button", name="Stop"))
+        return page
+
+    with gateways.running() as gateway:
+        old = await open_page()
+        await say(old, "tell go")
+        await expect(answers[0]).to_have_text("You said:")
+        await expect(stops[0]).to_be_visible()
+        gateway.signal(signal.SIGKILL)
+        gateway.ended()
+    await expect(old.get_by_role("status")).to_have_text("connecting again")
+    with gateways.running(BUB_WEB_PORT=gateway.address.rpartition(":")[2]) as gateway:
+        new = await open_page()
+        await expect(old.get_by_role("status")).to_have_text("connected", timeout=20_000)
+        for answer, stop in zip(answers, stops, strict=True):
+            await expect(answer).to_have_text("You said:")
+            await expect(answer).to_have_attribute("aria-busy", "true")
+            await expect(stop).to_be_visible()
+        if is_stopped:
+            await stops[1].click()
+        else:
+            gateways.open("go")
+        for page, answer, stop in zip((old, new), answers, stops, strict=True):
+            await expect(stop).to_be_hidden()
+            await expect(answer).to_have_text("You said:" if is_stopped else "You said: tell go")
+            await expect(answer).to_have_attribute("aria-busy", "false")
+            await expect(page.get_by_text("The turn was cancelled.")).to_have_count(int(is_stopped))
+            await expect(page.get_by_role("article", name="You")).to_have_text("tell go")
+        await say(old, "next")
+        for page, answer in zip((old, new), answers, strict=True):
+            await expect(answer).to_have_count(2)
+            await expect(answer.last).to_have_text("You said: next")
+            await expect(page.get_by_text("dropped")).to_have_count(0)
+            await page.close()
+
+
+async def test_an_answer_that_is_not_made_again_after_a_restart_is_over(site: Site, browser: Browser) -> None:
+    page = await opened(browser, f"{site.address}/#over")
+    await page.route("**/events", lambda route: route.abort())
+    await page.evaluate("SHOW.turn_started({ message_id: 'gone' })")
+    await page.evaluate("SHOW.text_delta({ message_id: 'gone', text: 'Half an' })")
+    await page.evaluate("SHOW.turn_started({ message_id: 'waits' })")
+    await page.evaluate("SHOW.gap({ missed: 3 })")  # its own channel still makes it
+    answer = page.get_by_role("article", name="Answer")
+    await expect(answer.first).to_have_attribute("aria-busy", "true")
+    await page.evaluate("SHOW.gap({ missed: null })")
+    await expect(answer).to_have_text("Half an")
+    await expect(answer).to_have_attribute("aria-busy", "false")
+    await expect(page.get_by_role("button", name="Stop")).to_be_hidden()
     await page.close()
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
+from bub.channels.admission import AdmitDecision
 from bub.core.toolmaking import tool
 from bub.core.tools import Tool, ToolContext
 from bub.envelope import Envelope
@@ -42,6 +43,10 @@ class Waiting:
     def resolve_session(self, message: Envelope) -> str | None:
         return "s" if message.session_id == "another name" else None
 
+    @hookimpl.admit_message
+    def admit_message(self, message: Envelope) -> AdmitDecision | None:
+        return AdmitDecision("follow_up") if message.content == "next" else None
+
     @hookimpl.run_model
     async def run_model(self, prompt: LegacyPrompt) -> str:
         self.told.append(str(prompt))
@@ -52,11 +57,11 @@ class Waiting:
         return "answer"
 
 
-def hosted() -> tuple[BubFramework, Waiting, ChannelManager]:
+def hosted(max_turns: int = 10) -> tuple[BubFramework, Waiting, ChannelManager]:
     framework = BubFramework()
     model = Waiting()
     framework.register(model, name="model")
-    return framework, model, ChannelManager(framework, limits=GatewayLimits(drain=0))
+    return framework, model, ChannelManager(framework, limits=GatewayLimits(drain=0, max_turns=max_turns))
 
 
 @pytest.mark.parametrize("name", ["s", "another name"])
@@ -74,6 +79,29 @@ async def test_a_turn_is_stopped_and_what_waits_goes_on(name: str) -> None:
             assert await first.done() == "dropped"
             assert await waits.done() == "processed"
             assert not other.is_over
+
+
+async def test_a_turn_that_has_not_begun_is_stopped_too() -> None:
+    """Whoever is told that it is stopped gets no answer: neither right after the message, nor where others are busy."""
+    framework, model, manager = hosted(max_turns=1)
+    with anyio.fail_after(GUARD):
+        async with framework.running(), manager:
+            at_once = await manager.submit(HELLO.replace(session_id="t", content="at once"))
+            assert await stop_turns(framework, HELLO.replace(session_id="t"))
+            assert (await at_once.done(), at_once.reason) == ("dropped", "its turn was cancelled")
+            assert manager.busy_sessions == 0
+            busy = await manager.submit(HELLO)
+            await model.begun.wait()
+            queued = [await manager.submit(HELLO.replace(session_id="t", content=text)) for text in ("one", "two")]
+            waits = await manager.submit(HELLO.replace(session_id="t", content="next"))
+            assert manager.snapshot("t").running_count == 2
+            assert await stop_turns(framework, HELLO.replace(session_id="t"))
+            assert [receipt.status for receipt in queued] == ["dropped", "dropped"]
+            assert (manager.snapshot("t").running_count, waits.status) == (1, "accepted")
+            assert await stop_turns(framework, HELLO)
+            assert (await busy.done(), await waits.done()) == ("dropped", "processed")
+            assert not await stop_turns(framework, HELLO.replace(session_id="t"))
+    assert model.told == ["hello", "next"]
 
 
 async def test_without_a_gateway_there_is_nothing_to_stop() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from bub.application import WorkChanged
 from bub.channels.admission import AdmitDecision
+from bub.envelope import Envelope
 from bub.errors import ChannelError
 from bub.gateway.limits import GatewayLimits
 from bub.gateway.manager import ChannelManager
@@ -54,6 +55,71 @@ async def test_a_command_overtakes_what_waits_to_be_joined() -> None:
         await manager.submit(said("f command", channel="plain", kind="command"))
         await settle()
         assert turns.begun == ["f command"]
+
+
+@pytest.mark.anyio
+async def test_joined_messages_that_are_due_go_before_what_came_after_them() -> None:
+    """A command is admitted slowly meanwhile, and a later message waits for that already."""
+    turns = Turns()
+    go_on = anyio.Event()
+
+    class Gated:
+        @hookimpl.admit_message
+        async def admit_message(self, message: Envelope) -> AdmitDecision:
+            if message.kind == "command":
+                await go_on.wait()
+            return AdmitDecision("follow_up")
+
+    limits = GatewayLimits(debounce_quiet=0.02, debounce_max_wait=60, drain=0)
+    framework, manager = gateway(turns, Gated(), channels(), limits=limits)
+    for text in ("f command", "f 1"):
+        turns.end(text)
+    async with framework.running(), manager, anyio.create_task_group() as tasks:
+        await manager.submit(said("f 1", channel="typed"))
+        for text, kind in (("f command", "command"), ("f 2", "normal")):
+            tasks.start_soon(manager.submit, said(text, channel="plain", kind=kind))
+            await anyio.wait_all_tasks_blocked()
+        # Private: what this is about, that the group is due, has no other sign.
+        group = manager._sessions.get("s").group  # pyright: ignore[reportPrivateUsage]
+        assert group is not None
+        while group.place is None:
+            await anyio.sleep(0)
+        go_on.set()
+        await until(lambda: len(turns.begun) == 3)
+    assert turns.begun == ["f command", "f 1", "f 2"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("joined", [False, True])
+async def test_a_sender_that_is_cancelled_as_its_place_comes_up_leaves_nothing(joined: bool) -> None:
+    """Also where it waits for the admission of what it ends, messages that wait to be joined."""
+    turns = Turns()
+    inside, go_on = anyio.Event(), anyio.Event()
+    second = anyio.CancelScope()
+
+    class Gated:
+        @hookimpl.admit_message
+        async def admit_message(self) -> AdmitDecision:
+            inside.set()
+            await go_on.wait()
+            second.cancel()
+            return AdmitDecision("drop")
+
+    async def send_second() -> None:
+        with second:
+            await manager.submit(said("p 2", channel="plain"))
+
+    framework, manager = gateway(turns, Gated(), channels(), limits=PATIENT)
+    async with framework.running(), manager:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(manager.submit, said("p 1", channel="typed" if joined else "plain"))
+            await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(send_second)
+            await inside.wait()
+            await anyio.wait_all_tasks_blocked()
+            go_on.set()
+        assert second.cancelled_caught
+        await until(lambda: manager.busy_sessions == 0)
 
 
 class Sent(NamedTuple):

@@ -14,8 +14,10 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 import pytest
+from typing_extensions import override
 
 from bub.application import WorkChanged
+from bub.builtin.memory_inbox import MemorySteeringInbox
 from bub.channels.admission import AdmitDecision, TurnSnapshot
 from bub.core.agent import Agent
 from bub.core.toolmaking import tool
@@ -23,8 +25,11 @@ from bub.core.tools import Tool
 from bub.envelope import Envelope
 from bub.errors import ExitError
 from bub.framework.agent_plugins import AgentPlugins
+from bub.gateway import announcing
 from bub.gateway.faults import failure_of
 from bub.gateway.limits import GatewayLimits
+from bub.gateway.manager import ChannelManager
+from bub.gateway.receipts import Receipt
 from bub.hooks.markers import hookimpl
 from bub.testing.scripted_model import Call, Reply, ScriptedModel
 from bub.turn import TurnState
@@ -353,3 +358,126 @@ def test_without_an_event_loop_a_coroutine_is_only_taken_apart() -> None:
     coroutine = waits()
     coroutine.send(None)
     coroutine.close()  # one that goes on raises here
+
+
+# ------------------------------------------------------------------------------------------- inboxes and handlers
+
+
+class ExitingInbox(MemorySteeringInbox):
+    """An inbox that ends the program in one of its calls."""
+
+    def __init__(self, call: str) -> None:
+        super().__init__()
+        self.call = call
+
+    @override
+    async def put(self, message: Envelope, state: TurnState, /) -> None:
+        if self.call == "put":
+            raise SystemExit(3)
+        await super().put(message, state)
+
+    @override
+    async def take(self, state: TurnState, /) -> list[Envelope]:
+        if self.call == "take":
+            raise SystemExit(3)
+        return await super().take(state)
+
+    @override
+    def count(self, state: TurnState, /) -> int:
+        if self.call == "count":
+            raise SystemExit(3)
+        return super().count(state)
+
+
+@pytest.mark.parametrize("call", ["put", "take", "count"])
+async def test_an_inbox_that_ends_the_program(call: str, caplog: pytest.LogCaptureFixture) -> None:
+    turns = Turns(ExitingInbox(call))
+    framework, manager = gateway(turns)
+    for text in ("p 1", "s 2", "p 3"):
+        turns.end(text)
+    async with framework.running(), manager:
+        receipts = [await manager.submit(said(text)) for text in ("p 1", "s 2")]
+        assert manager.snapshot("s").steering_count == (call == "take")
+        ends = [await receipt.done() for receipt in receipts]
+        receipts.append(await manager.submit(said("p 3")))
+        assert ends == ["processed", "dropped" if call == "take" else "processed"]
+        assert await receipts[2].done() == "processed"
+        await until(lambda: manager.busy_sessions == 0)
+    assert isinstance(receipts[1].error, ExitError if call == "take" else type(None))
+    assert f"gateway.inbox_failed {call}: expected an Exception, got SystemExit: 3" in caplog.text
+
+
+async def full(manager: ChannelManager) -> None:
+    """Have as many events wait for a handler as there is room for."""
+    while not manager._announcer.is_full:  # pyright: ignore[reportPrivateUsage]  # there is no other sign of that
+        await (await manager.submit(said("p 1"))).done()
+
+
+async def test_a_handler_that_hangs_stops_no_messages(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its events are dropped after a while, with one line; when it comes back, it gets events again."""
+    monkeypatch.setattr(announcing, "ROOM", 10)
+    monkeypatch.setattr(announcing, "HANGS", 0.2)
+    back = anyio.Event()
+    seen: list[WorkChanged] = []
+
+    async def hangs(event: WorkChanged) -> None:
+        seen.append(event)
+        await back.wait()
+
+    turns = Turns()
+    framework, manager = gateway(turns)
+    framework.events.on(WorkChanged, hangs)
+    turns.end("p 1")
+    async with framework.running(), manager:
+        await full(manager)
+        for _ in range(20):
+            assert await (await manager.submit(said("p 1"))).done() == "processed"
+        assert caplog.text.count("gateway.event_handler_hangs") == 1
+        assert len(seen) == 1
+        back.set()
+        await until(lambda: "gateway.event_handler_is_back" in caplog.text)
+        count = len(seen)
+        await manager.submit(said("p 1"))
+        await until(lambda: len(seen) > count)
+
+
+async def test_a_sender_goes_on_when_a_slow_handler_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though no turn is in progress that would make room."""
+    monkeypatch.setattr(announcing, "ROOM", 10)
+    back = anyio.Event()
+
+    async def slow(event: WorkChanged) -> None:
+        await back.wait()
+
+    turns = Turns()
+    framework, manager = gateway(turns)
+    framework.events.on(WorkChanged, slow)
+    turns.end("p 1")
+    receipts: list[Receipt] = []
+
+    async def send() -> None:
+        receipts.append(await manager.submit(said("p 1")))
+
+    async with framework.running(), manager, anyio.create_task_group() as tasks:
+        await full(manager)
+        tasks.start_soon(send)
+        await settle()
+        assert receipts == []
+        back.set()
+        await until(lambda: len(receipts) == 1)
+
+
+async def test_the_last_thing_that_is_told_is_that_nothing_runs() -> None:
+    """What waits behind a turn that is cancelled at the end has no turn any more."""
+    turns = Turns()
+    framework, manager = gateway(turns)
+    told: list[tuple[int, int]] = []
+    framework.events.on(WorkChanged, lambda event: told.append((event.running, event.pending)))
+    async with framework.running(), manager:
+        for text in ("p 1", "f 2", "f 3"):
+            await manager.submit(said(text))
+        await until(lambda: turns.begun == ["p 1"])
+    assert told == [(1, 0), (1, 1), (1, 2), (0, 2), (0, 0)]
+    assert turns.begun == ["p 1"]

@@ -8,7 +8,10 @@ import anyio
 import pytest
 
 from bub.gateway import workers
+from bub.gateway.limits import GatewayLimits
 from bub.gateway.loop_tasks import Job, LoopTasks
+from bub.gateway.receipts import Receipt
+from bub.hooks.markers import hookimpl
 from tests.doubles.gateways import Turns, gateway, said, settle, until
 
 pytestmark = pytest.mark.anyio
@@ -70,6 +73,33 @@ async def test_a_task_has_a_copy_of_the_context() -> None:
     VARIABLE.reset(token)
     assert sorted(seen) == ["caller's", "given"]
     assert context[VARIABLE] == "given"
+
+
+BASKET: ContextVar[list[str]] = ContextVar("basket")
+
+
+@pytest.mark.parametrize("max_turns", [1, 1_000])
+async def test_equal_values_of_two_senders_are_not_mistaken_for_each_other(max_turns: int) -> None:
+    """An empty list of one sender is not that of the next one."""
+
+    class Collecting:
+        @hookimpl.run_model
+        def run_model(self, prompt: object) -> str:
+            if prompt != "ann":
+                BASKET.get().append(str(prompt))
+            return "x"
+
+    framework, manager = gateway(Collecting(), limits=GatewayLimits(max_turns=max_turns))
+    baskets: dict[str, list[str]] = {}
+
+    async with framework.running(), manager:
+        receipts: list[Receipt] = []
+        for name in ("ann", "bob", "eve"):
+            token = BASKET.set(baskets.setdefault(name, []))
+            receipts.append(await manager.submit(said(name, name)))
+            BASKET.reset(token)
+        assert [await receipt.done() for receipt in receipts] == ["processed"] * 3
+    assert baskets == {"ann": [], "bob": ["bob"], "eve": ["eve"]}
 
 
 async def test_a_job_can_be_left_behind() -> None:

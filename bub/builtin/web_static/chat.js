@@ -63,6 +63,7 @@ class Turn {
     this.texts = [];
     this.tools = new Map();
     this.text = null;
+    this.outdated = false; // whether the channel was started anew since: the turn may begin once more
   }
 
   write(text) {
@@ -116,7 +117,8 @@ class Turn {
 function turnOf(event) {
   const id = event.message_id ?? "";
   let turn = turns.get(id);
-  if (turn === undefined) {
+  if (turn === undefined || turn.outdated) {
+    turn?.box.remove();
     turn = new Turn();
     turns.set(id, turn);
   }
@@ -128,6 +130,15 @@ function endTurn(event) {
   turns.get(id)?.end();
   turns.delete(id);
   running.delete(id);
+  offerStop();
+}
+
+function forgetTurns() { // none is in progress any more; one that is yet begins again
+  for (const turn of turns.values()) {
+    turn.outdated = true;
+    turn.end();
+  }
+  running.clear();
   offerStop();
 }
 
@@ -192,6 +203,7 @@ const SHOW = {
     if (!running.has(event.message_id)) endTurn(event); // not an answer
   },
   gap(event) {
+    if (event.missed === null) forgetTurns();
     note(event.missed ? `${event.missed} events are missing here.` : "Earlier events are not kept any more.");
   },
 };
@@ -285,8 +297,7 @@ async function stop() {
   const response = await fetch(path("stop"), { method: "POST", headers: headers({ "Content-Type": "application/json" }) });
   if (response.status === 401) askForToken();
   if (response.status === 409) { // it has ended, and its end was not told
-    running.clear();
-    offerStop();
+    forgetTurns();
   } else if (!response.ok) throw new Error(await failure(response));
 }
 

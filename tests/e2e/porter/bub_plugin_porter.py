@@ -1,8 +1,9 @@
 """Answers with the words of a message, and writes down what it was asked; it waits where a message says so.
 
 `BUB_PORTER_FOLDER` is the folder of the file `asked`, with one line for each turn. The turn of `wait NAME` goes on when
-there is a file of this name; `stuck NAME` keeps a thread until then, `block NAME` the event loop. A message that begins
-with `take` waits for a steering message and answers with it.
+there is a file of this name, and that of `tell NAME` says the first half of its answer before; `stuck NAME` keeps a
+thread until then, `block NAME` the event loop. A message that begins with `take` waits for a steering message and
+answers with it.
 """
 
 import os
@@ -15,6 +16,7 @@ import anyio.to_thread
 
 from bub import hookimpl
 from bub.channels.steering import STEERING_INBOX
+from bub.streaming import StreamEvent, TextDelta
 from bub.turn import TurnState
 
 
@@ -40,6 +42,17 @@ class Porter:
         write_down("begin")
         yield
         write_down("end")
+
+    @hookimpl.run_model_stream
+    def run_model_stream(self, prompt: str) -> AsyncIterator[StreamEvent] | None:
+        return self.tell(prompt) if prompt.startswith("tell ") else None
+
+    async def tell(self, prompt: str) -> AsyncIterator[StreamEvent]:
+        write_down(prompt)
+        yield TextDelta("You said: ")
+        while not (folder() / prompt.partition(" ")[2]).exists():
+            await anyio.sleep(0.01)
+        yield TextDelta(prompt)
 
     @hookimpl.run_model
     async def run_model(self, prompt: str, state: TurnState) -> str:

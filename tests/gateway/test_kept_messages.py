@@ -1,0 +1,316 @@
+"""What an earlier program, a turn or the end of a gateway leaves in the inbox: run first, run once, told to the end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio.abc import TaskGroup
+from typing_extensions import override
+
+from bub.application import MessageChanged
+from bub.builtin.memory_inbox import MemorySteeringInbox
+from bub.builtin.sqlite_inbox import SQLiteSteeringInbox
+from bub.channels.steering import STEERING_INBOX, SteeringInbox
+from bub.envelope import Envelope, MediaItem
+from bub.gateway.kept_messages import PARTS, receipt_of
+from bub.gateway.limits import GatewayLimits
+from bub.gateway.manager import ChannelManager
+from bub.hooks.markers import hookimpl
+from bub.turn import SESSION_ID, TurnState
+from tests.doubles.gateways import LIMITS, Channels, Chat, Turns, gateway, said, settle, until
+
+pytestmark = pytest.mark.anyio
+
+STATE: TurnState = {SESSION_ID.name: "s"}
+INBOXES = ["memory", "sqlite"]
+WHO: ContextVar[str] = ContextVar("who", default="nobody")
+
+
+def inbox_of(kind: str, folder: Path) -> SteeringInbox:
+    return MemorySteeringInbox() if kind == "memory" else SQLiteSteeringInbox(folder / "inbox.db")
+
+
+async def idle(manager: ChannelManager) -> None:
+    await until(lambda: manager.busy_sessions == 0)
+
+
+class Quick:
+    """Turns that take what is in the inbox, do what they are told, and end."""
+
+    def __init__(self, inbox: SteeringInbox, does: Callable[[str, TurnState], Any] | None = None) -> None:
+        self.inbox = inbox
+        self.ran: list[str] = []
+        self._does = does
+
+    @hookimpl.provide_steering_inbox
+    def provide_steering_inbox(self) -> SteeringInbox:
+        return self.inbox
+
+    @hookimpl.run_model
+    async def run_model(self, prompt: object, state: TurnState) -> str:
+        self.ran.append(str(prompt))
+        if self._does is not None:
+            await self._does(str(prompt), state)
+        return "x"
+
+
+# ---------------------------------------------------------------------------------------- left by an earlier program
+
+
+@pytest.mark.parametrize("takes", [False, True])
+async def test_what_was_kept_is_run_before_what_comes_while_channels_start(takes: bool, tmp_path: Path) -> None:
+    """Also where that is to be processed at once, by the rule of a channel that has none; and not at the next start."""
+    told: list[tuple[str, str]] = []
+
+    async def look(prompt: str, state: TurnState) -> None:
+        await anyio.sleep(0)
+        if takes:
+            assert await STEERING_INBOX.require(state).take(state) == []
+
+    async def start(tasks: TaskGroup) -> None:
+        await chat.handle(said("new"))
+        await settle()  # a turn of it would begin now
+
+    runs: list[list[str]] = []
+    for number in range(2):
+        inbox = SQLiteSteeringInbox(tmp_path / "inbox.db")
+        if not number:
+            for text in ("kept 1", "kept 2"):
+                await inbox.put(said(text), STATE)
+        chat = Chat(on_start=start)
+        quick = Quick(inbox, look)
+        framework, manager = gateway(quick, Channels(chat))
+        framework.events.on(MessageChanged, lambda event: told.append((event.content, event.status)))
+        async with framework.running(), manager:
+            await idle(manager)
+        runs.append(quick.ran)
+        inbox.close()
+    assert runs == [["kept 1", "kept 2", "new"], ["new"]]
+    assert told == [
+        *[(text, "requeued") for text in ("kept 1", "kept 2")],
+        *[(text, "processed") for text in ("kept 1", "kept 2", "new", "new")],
+    ]
+
+
+async def test_a_kept_message_sees_the_context_of_the_gateway_and_not_of_another_sender(tmp_path: Path) -> None:
+    inbox = SQLiteSteeringInbox(tmp_path / "inbox.db")
+    seen: dict[str, str] = {}
+
+    async def look(prompt: str, state: TurnState) -> None:
+        seen[prompt] = WHO.get()
+        if prompt == "asks":
+            await STEERING_INBOX.require(state).put(said("note"), state)
+
+    framework, manager = gateway(Quick(inbox, look))
+    async with framework.running(), manager:
+        token = WHO.set("ann")
+        await manager.submit(said("asks"))
+        WHO.reset(token)
+        await idle(manager)
+    assert seen == {"asks": "ann", "note": "nobody"}
+    inbox.close()
+
+
+# ------------------------------------------------------------------------------------------------ put in by a turn
+
+
+@pytest.mark.parametrize("kind", INBOXES)
+@pytest.mark.parametrize("session_id", ["s", "another"])
+async def test_what_a_turn_puts_in_itself_has_a_turn(session_id: str, kind: str, tmp_path: Path) -> None:
+    """For its own session and for one that is idle; nothing is left in the inbox, nor in a file for the next start."""
+    inbox = inbox_of(kind, tmp_path)
+
+    async def note(prompt: str, state: TurnState) -> None:
+        if prompt == "p 1":
+            await STEERING_INBOX.require(state).put(said("note", session_id), {SESSION_ID.name: session_id})
+
+    quick = Quick(inbox, note)
+    framework, manager = gateway(quick)
+    async with framework.running(), manager:
+        await (await manager.submit(said("p 1"))).done()
+        await idle(manager)
+    assert quick.ran == ["p 1", "note"]
+    if isinstance(inbox, SQLiteSteeringInbox):
+        await inbox.recover()
+        assert await inbox.sessions() == []
+        inbox.close()
+
+
+@pytest.mark.parametrize("kind", INBOXES)
+async def test_what_a_turn_puts_in_and_takes_itself_is_over_with_it(kind: str, tmp_path: Path) -> None:
+    inbox = inbox_of(kind, tmp_path)
+    taken: list[str] = []
+
+    async def note(prompt: str, state: TurnState) -> None:
+        own = STEERING_INBOX.require(state)
+        await own.put(said("note"), state)
+        taken.extend(message.content for message in await own.take(state))
+
+    quick = Quick(inbox, note)
+    framework, manager = gateway(quick)
+    async with framework.running(), manager:
+        await (await manager.submit(said("p 1"))).done()
+        await idle(manager)
+    assert (quick.ran, taken) == (["p 1"], ["note"])
+    if isinstance(inbox, SQLiteSteeringInbox):
+        await inbox.recover()
+        assert await inbox.sessions() == []
+        inbox.close()
+
+
+# ---------------------------------------------------------------------------------------------------------- media
+
+
+async def fetch() -> bytes:
+    return b"jpeg"
+
+
+def picture(text: str, fetched: bytes) -> Envelope:
+    async def fetch() -> bytes:
+        return fetched
+
+    return said(text, media=[MediaItem(type="image", media_type="image/jpeg", name="a.jpg", fetch=fetch)])
+
+
+@pytest.mark.parametrize("kind", INBOXES)
+async def test_a_turn_gets_the_very_message_that_steers_it(kind: str, tmp_path: Path) -> None:
+    """With what a file does not keep, such as how to load a picture; also after it was given back, in order."""
+    inbox = inbox_of(kind, tmp_path)
+    got: list[Envelope] = []
+
+    class Looking(Turns):
+        @hookimpl.run_model
+        @override
+        async def run_model(self, prompt: object, state: TurnState) -> str:
+            if str(prompt).startswith("p"):
+                own = STEERING_INBOX.require(state)
+                while len(messages := await own.take(state)) < 2:
+                    await own.give_back(messages, state)
+                    await anyio.sleep(0)
+                await own.give_back(messages[1:], state)
+                got.extend([messages[0], *await own.take(state)])
+                while not (more := await own.take(state)):
+                    await anyio.sleep(0)
+                got.extend(more)
+            return await super().run_model(prompt, state)
+
+    turns = Looking(inbox)
+    framework, manager = gateway(turns)
+    sent = [picture("s this", b"one"), picture("s this", b"two"), picture("s this", b"three")]
+    for text in ("p 1", "s this"):
+        turns.end(text)
+    async with framework.running(), manager:
+        first = await manager.submit(said("p 1"))
+        receipts = [await manager.submit(message) for message in sent[:2]]
+        await until(lambda: len(got) == 2)
+        receipts.append(await manager.submit(sent[2]))
+        assert [await one.done() for one in (first, *receipts)] == ["processed"] * 4
+    assert [await message.media[0].read() for message in got] == [b"one", b"two", b"three"]
+    assert (got, turns.begun) == (sent, ["p 1"])
+    if isinstance(inbox, SQLiteSteeringInbox):
+        await inbox.recover()
+        assert await inbox.sessions() == []
+        inbox.close()
+
+
+async def test_media_that_cannot_be_loaded_after_a_restart_are_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    inbox = SQLiteSteeringInbox(tmp_path / "inbox.db")
+    kept = MediaItem(type="image", media_type="image/png", data=b"png")
+    linked = MediaItem(type="image", media_type="image/png", url="https://example.org/a.png")
+    await inbox.put(said("lost", media=[*picture("", b"").media, kept, linked]), STATE)
+    framework, manager = gateway(Quick(inbox))
+    async with framework.running(), manager:
+        await idle(manager)
+    lost = [record for record in caplog.records if "media_lost" in record.message]
+    assert [(record.levelno, record.message.split(" cannot")[0]) for record in lost] == [
+        (logging.WARNING, "gateway.media_lost s: image a.jpg")
+    ]
+    inbox.close()
+
+
+# ---------------------------------------------------------------------------------------- at the end of a gateway
+
+
+async def test_what_comes_while_messages_are_kept_is_told_once(tmp_path: Path) -> None:
+    """One last status for each message, and each is in the file once, in order."""
+    inbox = SQLiteSteeringInbox(tmp_path / "inbox.db")
+    over: list[str] = []
+    framework, manager = gateway(Turns(inbox))
+    framework.events.on(MessageChanged, lambda event: over.append(event.content) if event.is_over else None)
+    texts = [f"f {number}" for number in range(30)]
+    rest = iter(texts)
+
+    async def more(manager: ChannelManager) -> None:
+        for text in rest:
+            await manager.submit(said(text))
+            await anyio.sleep(0)
+
+    async with framework.running(), anyio.create_task_group() as tasks, manager:
+        for _ in range(3):
+            await manager.submit(said(next(rest)))
+        await until(lambda: manager.snapshot("s").running_count == 1)
+        await settle()
+        tasks.start_soon(more, manager)
+    kept = [message.content for message in await inbox.take(STATE)]
+    assert kept == texts[1:]  # the turn of the first was cancelled
+    assert len(over) == len(set(over))
+    inbox.close()
+
+
+JOINING = GatewayLimits(debounce_quiet=60, debounce_max_wait=60, debounce_messages=2, drain=0, stop_timeout=1)
+
+
+@pytest.mark.parametrize("action", ["f", "s"])
+async def test_of_joined_messages_each_is_told_after_a_restart(action: str, tmp_path: Path) -> None:
+    told: list[tuple[str, str, str]] = []
+    texts = [f"{action} m1", f"{action} m2"]
+    extras: list[object] = []
+
+    class Looking(Turns):
+        @hookimpl.load_state
+        def load_state(self, message: Envelope) -> None:
+            extras.append(message.extra)
+
+    for number in range(2):
+        inbox = SQLiteSteeringInbox(tmp_path / "inbox.db")
+        turns = Looking(inbox)
+        chat = Chat("typed", needs_debounce=True)
+        framework, manager = gateway(turns, Channels(chat, Chat("plain")), limits=JOINING if number == 0 else LIMITS)
+        framework.events.on(
+            MessageChanged,
+            lambda event: told.append((event.context.get("id", ""), event.content, event.status)),
+        )
+        turns.end("\n".join(texts))
+        async with framework.running(), manager:
+            if not number:
+                await manager.submit(said("p busy", channel="plain"))
+                for text in texts:
+                    await manager.submit(said(text, channel="typed", context={"id": text}, extra={"thread": "t"}))
+                await settle()
+            else:
+                await idle(manager)
+        inbox.close()
+    last = told[told.index(("", "p busy", "dropped")) + 1 :]
+    requeued = [(text, text, "requeued") for text in texts]
+    assert last == [*requeued * (3 if action == "s" else 2), *[(text, text, "processed") for text in texts]]
+    assert extras[-1] == {"thread": "t"}
+
+
+async def test_what_is_told_of_joined_messages_may_be_damaged() -> None:
+    kept: list[object] = [None, {"content": 7}, {"content": "a", "context": {"id": 1}}, {"context": []}]
+    receipt = receipt_of(said("a\nb", extra={PARTS: kept}), 3, "s", None)
+    assert [(one.message.content, one.message.context, one.number) for one in receipt.parts] == [
+        ("", {}, 3),
+        ("", {}, 3),
+        ("a", {"id": 1}, 3),
+        ("", {}, 3),
+    ]
+    assert receipt_of(said("a", extra={PARTS: "nonsense"}), 3, "s", None).parts == ()
