@@ -32,7 +32,7 @@ def install(session: nox.Session, *groups: str, extras: str = "[app]") -> None:
 
 
 def run_tests(session: nox.Session) -> None:
-    session.run("python", "-m", "pytest", *(session.posargs or ["-q", "-n", "auto"]))
+    session.run("python", "-m", "pytest", *(session.posargs or ["-q", "-n", "auto", "--dist", "loadfile"]))
 
 
 @nox.session

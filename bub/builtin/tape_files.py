@@ -99,7 +99,7 @@ async def _import_file(
     """Import the tapes of a file together."""
     if file.problem is not None:
         raise TapeError(file.problem)
-    names = {} if name is None else _names_for(file, name)
+    names = dict[str | None, str]() if name is None else _names_for(file, name)
     done: list[Imported] = []
     async with opened.store.transaction() as view:
         for tape in _filled(file.path):

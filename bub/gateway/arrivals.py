@@ -102,7 +102,8 @@ class Arrivals:
 
     def left(self) -> list[Receipt]:
         """What was not admitted or came too late until now, oldest first; it is the caller's from now on."""
-        late, self.late = self.late or [], []
+        late = self.late or list[Receipt]()
+        self.late = []
         late += [receipt for group in self._held if not group.is_admitted for receipt in group.receipts]
         self._held = []
         return sorted(late, key=lambda receipt: receipt.number)

@@ -53,7 +53,7 @@ def interrupt_in(error: BaseException) -> KeyboardInterrupt | None:
 def _stops(error: BaseException) -> bool:
     if isinstance(error, GeneratorExit):
         return not _has_loop()
-    return isinstance(error, KeyboardInterrupt | anyio.get_cancelled_exc_class())
+    return isinstance(error, (KeyboardInterrupt, anyio.get_cancelled_exc_class()))
 
 
 def _has_loop() -> bool:

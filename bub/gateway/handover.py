@@ -131,7 +131,7 @@ class Handover:
             except BaseException:
                 session.in_inbox, session.taken = True, [*taken, *session.taken]
                 raise
-            delivered, rest, left = [], [], []
+            delivered, rest, left = list[Receipt](), list[Receipt](), list[Envelope]()
             self._not_taken_back(session, error)
         finally:
             gate.leave()
@@ -148,7 +148,8 @@ class Handover:
 
     def _not_taken_back(self, session: Session, error: Exception) -> None:
         """Drop what was put into an inbox that does not give it back."""
-        steered, session.steered = session.steered, []
+        steered = session.steered
+        session.steered = []
         for receipt in steered:
             receipt.error = error
             self._announcer.move(receipt, "dropped", f"the steering inbox failed: {error}", over=True)

@@ -59,7 +59,7 @@ class LoopTasks:
             task.add_done_callback(self._done)
         else:
             # Any: trio's own types are in part unknown, and other stubs of it know no context
-            spawn: Any = lowlevel.spawn_system_task  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+            spawn: Any = lowlevel.spawn_system_task
             spawn(self._run, work, context=context)
 
     def _done(self, task: asyncio.Task[None]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bub.builtin import jsonl_file, jsonl_reading
@@ -278,6 +278,7 @@ def test_a_changed_byte_damages_the_lines_that_it_is_in_and_no_other(sizes: list
         content, said = written(Path(name), sizes)
         place = data.draw(st.integers(0, len(content) - 1))
         byte = data.draw(st.sampled_from([0, 10, 13, 34, 48, 123, 125, 255]))
+        assume(byte != 48 or not content[:place].endswith(b'"text '))  # the line would say what another one says
         changed = content[:place] + bytes([byte]) + content[place + 1 :]
         folder = Folder(Path(name), changed)
         number = content[:place].count(b"\n")
