@@ -116,7 +116,8 @@ def test_a_plugin_whose_commands_typer_cannot_build(
     made.register(plugin(register_cli_commands=fill), name="strange")
     assert main(monkeypatch, *arguments) == 0
     (record,) = caplog.records
-    assert record.getMessage().startswith("cli.commands_failed plugin 'strange': AssertionError: Typer")
+    said = record.getMessage().lower()  # typer wrote one word of it with a capital once
+    assert said.startswith("cli.commands_failed plugin 'strange': assertionerror: typer currently")
     out = capsys.readouterr().out
     assert "strange" not in out or arguments[0] == "hooks"
     assert "fine" in out or arguments == ["fine"]

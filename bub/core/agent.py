@@ -281,7 +281,7 @@ class Agent:
             tape: The tape of the run.
             prompt: What the user says; None when the conversation goes on by itself.
         """
-        tools = [checked_tool(tool, f"Agent.tools[{name!r}]") for name, tool in self.tools.items()]
+        tools = [checked_tool(tool, "Agent.tools", name) for name, tool in self.tools.items()]
         offered = [tool for tool in tools if not tool.deferred and for_models(tool)]
         return [*offered, *self._deferred.offered(tape)]
 
@@ -338,7 +338,7 @@ class Agent:
             stream.put_nowait(TextDelta(await command.run(line, self._commands())))
 
     def _commands(self) -> dict[str, Tool]:
-        tools = {name: checked_tool(tool, f"Agent.tools[{name!r}]") for name, tool in self.tools.items()}
+        tools = {name: checked_tool(tool, "Agent.tools", name) for name, tool in self.tools.items()}
         return {name: tool for name, tool in tools.items() if tool.exposure != "code"}
 
 

@@ -27,14 +27,20 @@ def check_count(count: int | None, what: str, where: str) -> None:
         raise ConfigError(f"expected at least 1 {what}, got {count} - {where}")
 
 
-def checked_tool(tool: object, where: str) -> Tool:
+def checked_tool(tool: object, where: str, key: object = None) -> Tool:
     """A tool that is one.
+
+    Args:
+        tool: The tool.
+        where: What the error says of its place.
+        key: Its key or its number there, if it stands among others.
 
     Raises:
         ConfigError: It is none.
     """
     if isinstance(tool, Tool):
         return tool
+    where = where if key is None else f"{where}[{key!r}]"  # made for an error alone: every step asks
     if not callable(tool) or isinstance(tool, type):
         raise ConfigError(f"expected a tool, got {named(tool)} - {where}")
     name = getattr(tool, "__name__", "")
@@ -57,7 +63,7 @@ def split_tools(
         if not isinstance(tool, Tool) and _is_builtin(tool):
             builtin.append(tool)
         else:
-            own.append(checked_tool(tool, f"Agent(tools=)[{place}]"))
+            own.append(checked_tool(tool, "Agent(tools=)", place))
     return own, builtin
 
 

@@ -42,7 +42,7 @@ class Offers:
         listed = tuple(tools)
         if self._last.tools != listed:
             for place, tool in enumerate(listed):
-                checked_tool(tool, f"prepare_tools()[{place}]")
+                checked_tool(tool, "prepare_tools()", place)
             by_name = by_model_name(listed)
             sent = tuple(republic.Tool(name, tool.description, tool.parameters) for name, tool in by_name.items())
             self._last = Offer(listed, by_name, tuple(tool.name for tool in listed), sent)

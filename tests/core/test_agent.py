@@ -418,3 +418,18 @@ async def test_a_model_of_a_run_that_is_none() -> None:
     wrong: Any = 5
     with pytest.raises(ConfigError, match=r"got int - model$"):
         Agent(model=ScriptedModel()).run("hello", tape="t", model=wrong)
+
+
+async def test_what_is_no_tool_is_told_with_its_place() -> None:
+    agent = Agent(model=ScriptedModel("never"))
+    wrong: Any = print
+    agent.tools["x"] = wrong
+    with pytest.raises(ConfigError, match=r"^expected a tool, got .* - Agent\.tools\['x'\]"):
+        await run(agent)
+
+    class Choosy(Agent):
+        async def prepare_tools(self, tape: StoreTape, prompt: object) -> Any:
+            return ["x"]
+
+    with pytest.raises(ConfigError, match=r"- prepare_tools\(\)\[0\]"):
+        await run(Choosy(model=ScriptedModel("never")))

@@ -378,6 +378,20 @@ async def test_what_is_no_tool_attaches_nothing_and_may_be_tried_again() -> None
     assert list(agent.tools) == ["look"]
 
 
+async def test_a_continuation_that_is_no_text_names_its_plugin() -> None:
+    class Lists:
+        @hookimpl
+        def continue_prompt(self) -> object:
+            return ["go on"]
+
+    framework = BubFramework()
+    framework.register(Lists(), name="lists")
+    model = ScriptedModel(Reply(calls=[Call("look")]), "done")
+    agent = AgentPlugins(framework).attach(Agent(model=model, tools=[named("look", "looked")]))
+    with pytest.raises(HookTypeError, match=r"expected a text, got list - continue_prompt of plugin 'lists'"):
+        await run(agent)
+
+
 async def test_a_plugin_that_is_unregistered_takes_part_no_more() -> None:
     class Everything(Observer):
         @hookimpl.system_prompt
