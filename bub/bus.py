@@ -249,7 +249,7 @@ class EventBus(Generic[E_contra]):
         except KeyError:
             handlers, stops, reaches_all = self._planned(event)
         if reaches_all:
-            await self._tell_all(event, handlers)
+            await self._tell_all(event, handlers, stops=stops)
             return event
         if not stops:  # spares most events a look at a property before each handler
             for handler in handlers:
@@ -265,10 +265,10 @@ class EventBus(Generic[E_contra]):
                 await got
         return event
 
-    async def _tell_all(self, event: Event, handlers: tuple[_Handler, ...]) -> None:
+    async def _tell_all(self, event: Event, handlers: tuple[_Handler, ...], *, stops: bool) -> None:
         first: Exception | None = None
         for handler in handlers:
-            if event.stopped:
+            if stops and event.stopped:
                 break
             try:
                 got = handler(event)

@@ -61,12 +61,18 @@ def check_message(message: object, /) -> None:
     """
     if not isinstance(message, republic.Message):
         raise ContentError(f"expected a model message, got {type(message).__qualname__}")
-    texts: list[tuple[object, str]] = [(part.text, "text") for part in message.parts if type(part) is republic.Text]
+    for part in message.parts:
+        if type(part) is republic.Text:
+            _check_text(part.text, "text")
     for call in message.tool_calls:
-        texts += (call.id, "id of a tool call"), (call.name, "name of a tool call"), (call.arguments, "arguments")
-    for text, what in texts:
-        if not isinstance(text, str):
-            raise ContentError(f"expected text, got {type(text).__qualname__} - {what} of a model message")
+        _check_text(call.id, "id of a tool call")
+        _check_text(call.name, "name of a tool call")
+        _check_text(call.arguments, "arguments")
+
+
+def _check_text(text: object, what: str) -> None:
+    if not isinstance(text, str):
+        raise ContentError(f"expected text, got {type(text).__qualname__} - {what} of a model message")
 
 
 _Default: TypeAlias = Callable[[object], object]

@@ -7,10 +7,8 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
-from types import TracebackType
 from typing import Any, Final
 
-import anyio
 from anyio.abc import TaskGroup
 from msgspec import structs
 
@@ -21,6 +19,7 @@ from bub.core.command_prompt import command_text
 from bub.core.events import AgentEvent
 from bub.core.executor import ToolExecutor
 from bub.core.offer import Offers
+from bub.core.open_run import OpenRun, live, produce_on
 from bub.core.recorder import TapeRecorder
 from bub.core.republic_model import Model, as_model_client, chosen_client
 from bub.core.run import Run
@@ -192,7 +191,7 @@ class Agent:
         content = checked_prompt(prompt)
         forked = self.session(tape, state=state, merge=merge)
         most = self._max_steps if max_steps is None else max_steps
-        return _OpenRun(self._open(forked, content, model, options, metadata, most))
+        return OpenRun(self._open(forked, content, model, options, metadata, most))
 
     def start(
         self,
@@ -229,7 +228,7 @@ class Agent:
         producer = self._open(forked, content, model, options, metadata, most)
         stream = RunStream()
         stream.start()
-        tasks.start_soon(_live, stream, producer)
+        tasks.start_soon(live, stream, producer)
         tasks.start_soon(stream.watch)
         return stream
 
@@ -255,7 +254,7 @@ class Agent:
             ConfigError: There is no model.
         """
         content = None if prompt is None else checked_prompt(prompt)
-        return _OpenRun(self._open(nullcontext(tape), content, model, options, metadata, None))
+        return OpenRun(self._open(nullcontext(tape), content, model, options, metadata, None))
 
     async def run_command(self, tape: StoreTape, line: str) -> str:
         """Run a tool directly, without a model, and give what it returned as text.
@@ -281,9 +280,15 @@ class Agent:
             tape: The tape of the run.
             prompt: What the user says; None when the conversation goes on by itself.
         """
-        tools = [checked_tool(tool, "Agent.tools", name) for name, tool in self.tools.items()]
-        offered = [tool for tool in tools if not tool.deferred and for_models(tool)]
-        return [*offered, *self._deferred.offered(tape)]
+        offered: list[Tool] = []
+        some_deferred = False
+        for name, tool in self.tools.items():
+            if for_models(checked_tool(tool, "Agent.tools", name)):
+                if tool.deferred:
+                    some_deferred = True
+                else:
+                    offered.append(tool)
+        return [*offered, *self._deferred.offered(tape)] if some_deferred else offered
 
     def _open(
         self,
@@ -308,7 +313,7 @@ class Agent:
                 parts = self._parts(opened, client, spec, options, stream)
                 await Run(parts, content, max_steps=max_steps, metadata=dict(metadata or {})).produce()
 
-        return partial(_produce, tape, work)
+        return partial(produce_on, tape, work)
 
     def _parts(
         self, tape: StoreTape, client: ModelClient, spec: str, options: Mapping[str, Any] | None, stream: RunStream
@@ -340,58 +345,3 @@ class Agent:
     def _commands(self) -> dict[str, Tool]:
         tools = {name: checked_tool(tool, "Agent.tools", name) for name, tool in self.tools.items()}
         return {name: tool for name, tool in tools.items() if tool.exposure != "code"}
-
-
-async def _produce(
-    tape: AbstractAsyncContextManager[StoreTape],
-    work: Callable[[StoreTape, RunStream], Awaitable[None]],
-    stream: RunStream,
-) -> None:
-    """Work on a tape, and tell the stream when what was done could not be kept."""
-    failed: BaseException | None = None
-    try:
-        async with tape as opened:
-            try:
-                await work(opened, stream)
-            except BaseException as error:
-                failed = error
-                raise
-    except Exception as error:
-        if error is not failed:
-            stream.not_recorded(error)
-        raise
-
-
-async def _live(stream: RunStream, producer: Callable[[RunStream], Awaitable[None]]) -> None:
-    """The life of a run in a task group of its caller."""
-    await stream.produce(partial(producer, stream))
-    stream.raise_once(fatal=True)
-
-
-class _OpenRun:
-    """A run as a context manager: it lives in a task that ends with the block."""
-
-    def __init__(self, producer: Callable[[RunStream], Awaitable[None]]) -> None:
-        self._producer: Final = producer
-        self._stream: Final = RunStream()
-        self._tasks: TaskGroup | None = None
-
-    async def __aenter__(self) -> RunStream:
-        if self._tasks is not None:
-            raise RuntimeError("cannot enter a run twice. Call agent.run() again instead.")
-        self._tasks = tasks = anyio.create_task_group()
-        await tasks.__aenter__()
-        self._stream.start()
-        tasks.start_soon(self._stream.produce, partial(self._producer, self._stream))
-        return self._stream
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        tasks = self._tasks
-        try:
-            await self._stream.aclose()
-        finally:
-            if tasks is not None:  # without the error: a task group would wrap what the block raised
-                await tasks.__aexit__(None, None, None)
-        self._stream.leave(error)

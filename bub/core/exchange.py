@@ -59,7 +59,7 @@ class Exchange:
         prompt: What the user asks.
 
     Attributes:
-        sent: The user's messages.
+        sent: The user's messages, the prompt last.
         system: The system prompt, when it is to be recorded.
         answer: The whole answer of the model.
         pieces: Its text so far, as it came.
@@ -70,6 +70,7 @@ class Exchange:
         model: The model that was asked; once one has answered, that one.
         finish_reason: Why it ended its answer; None when that is not known.
         reasoned: Whether any of its reasoning came.
+        recorded: The messages that were recorded, when it is complete.
         usage: What the model call used.
     """
 
@@ -86,6 +87,7 @@ class Exchange:
         self.model: str = ""
         self.finish_reason: FinishReason | None = None
         self.reasoned: bool = False
+        self.recorded: Sequence[republic.Message] = ()
         self.usage: Usage | None = None
 
     @property
@@ -156,23 +158,33 @@ class Exchange:
                 messages.append(republic.tool(call, text, is_error=True))
         return messages
 
-    def summary(self, *, with_prompt: bool) -> dict[str, Any]:
-        """What was said and done, long texts shortened, as plain data: for a model that will not read the exchange.
+    def without_prompt(self) -> Sequence[republic.Message]:
+        """What was recorded, but for the prompt."""
+        return [message for message in self.recorded if not any(message is asked for asked in self._asked)]
 
-        Args:
-            with_prompt: Whether the prompt is told, beside the messages that came in the meantime.
-        """
-        heard = self.sent if with_prompt else self.sent[: len(self.sent) - len(self._asked)]
-        user = [_shortened("\n".join(map(result_text, message.parts)), _SUMMARY_OF_USER) for message in heard]
-        calls: list[dict[str, Any]] = []
-        for call in self.calls:
-            outcome = self.outcomes.get(call.id)
-            text = INTERRUPTED if outcome is None else "\n".join(map(result_text, outcome.content))
-            failed = outcome is None or outcome.is_error
+
+def summary_of(messages: Sequence[republic.Message]) -> dict[str, Any]:
+    """What was said and done in an exchange, long texts shortened, as plain data: for a model that will not read it.
+
+    Args:
+        messages: The messages of it that are to be told.
+    """
+    user: list[str] = []
+    calls: list[dict[str, Any]] = []
+    said = ""
+    for message in messages:
+        call = message.tool_call
+        if message.role == "assistant":
+            said = _shortened(message.text)
+            continue
+        text = "\n".join(map(result_text, message.parts))
+        if message.role == "user":
+            user.append(_shortened(text, _SUMMARY_OF_USER))
+        elif call is not None:
             shown = {"tool": call.name, "arguments": _shortened(call.arguments), "result": _shortened(text)}
-            calls.append({**shown, "is_error": True} if failed else shown)
-        told = {"user": user, "text": _shortened(self.text), "calls": calls}
-        return {name: value for name, value in told.items() if value}
+            calls.append({**shown, "is_error": True} if message.is_error else shown)
+    told = {"user": user, "text": said, "calls": calls}
+    return {name: value for name, value in told.items() if value}
 
 
 def _shortened(text: str, most: int = _SUMMARY) -> str:

@@ -11,11 +11,13 @@ from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
 from time import perf_counter_ns
+from types import CoroutineType
 from typing import Any, Final, NamedTuple
 
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
+import msgspec
 from typing_extensions import TypeIs
 
 from bub.bus import Event, EventBus
@@ -37,7 +39,7 @@ one that another one waits for."""
 _in_thread: ContextVar[bool] = ContextVar("bub_in_thread_of_tool", default=False)
 
 
-class Surroundings(NamedTuple):
+class Surroundings(msgspec.Struct, kw_only=True, frozen=True):
     """What the calls of one step have in common.
 
     Attributes:
@@ -297,7 +299,7 @@ def _taken_call(event: ToolCallStarted, made: ToolCall) -> ToolCall:
 
 
 def _is_awaitable(value: object) -> TypeIs[Awaitable[object]]:
-    return isinstance(value, Awaitable)
+    return type(value) is CoroutineType or isinstance(value, Awaitable)  # the usual one is known at once
 
 
 async def _raise_if_cancelled(error: BaseException) -> None:

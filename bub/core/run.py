@@ -9,7 +9,7 @@ from typing import Any, Final
 import anyio
 
 from bub.core.events import MessagesPending, RunFinished, RunStarted, RunStatus, StepFinished, StepStarted, StepStatus
-from bub.core.exchange import Exchange
+from bub.core.exchange import Exchange, summary_of
 from bub.core.results import error_text
 from bub.core.run_stream import RunEnded
 from bub.core.step import RunParts, Step
@@ -40,7 +40,7 @@ class Run:
         self._steps = 0
         self._carried: list[list[UserContent]] = []
         self._complete = 0
-        self._done: Final[list[dict[str, Any]]] = []
+        self._done: Final[list[Sequence[republic.Message]]] = []
         self._handed_off = False
         self._usage: Usage | None = None
         self._failure: Exception | None = None
@@ -132,7 +132,7 @@ class Run:
                 used = step.exchange.usage
                 self._usage = used if self._usage is None else self._usage + used
         self._complete += 1
-        self._done.append(exchange.summary(with_prompt=prompt is not self._prompt))
+        self._done.append(exchange.recorded if prompt is not self._prompt else exchange.without_prompt())
         return exchange
 
     async def _status_after(self, exchange: Exchange) -> StepStatus:
@@ -170,7 +170,7 @@ class Run:
         """
         facts: dict[str, Any] = {"reason": "context_length", "error": str(error)}
         if self._done:
-            facts["done_already"] = self._done
+            facts["done_already"] = [summary_of(messages) for messages in self._done]
         await self._parts.tape.handoff("auto_handoff", facts, run_id=self._parts.run_id)
         self._handed_off = True
 

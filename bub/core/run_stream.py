@@ -12,9 +12,9 @@ from typing import Any, Final, Self
 import anyio
 import anyio.lowlevel
 
-from bub.core.waking import Poster, Signal, poster, signal_maker
+from bub.core.waking import Poster, Signal, give_way, is_asyncio, poster, signal_maker
 from bub.errors import BubError, ModelError
-from bub.streaming import StreamEvent, StreamFailed, TextDelta, Usage, UsageReported
+from bub.streaming import StreamEvent, StreamFailed, Usage, UsageReported
 
 logger: Final = logging.getLogger(__name__)
 
@@ -58,6 +58,7 @@ class RunStream:
         self._readable: Signal | None = None
         self._taken: Signal | None = None
         self._make_signal: Callable[[], Signal] = anyio.Event
+        self._in_order = False  # whether tasks run in the order in which they were woken, as on asyncio
         self._post: Poster | None = None
         self._finished: anyio.Event | None = None
         self._life: anyio.CancelScope | None = None
@@ -179,17 +180,21 @@ class RunStream:
         """
         if self._closed:
             return False
-        if type(event) is not TextDelta:  # most are
+        kind = type(event)
+        if kind is UsageReported or kind is StreamFailed:
             self._note(event)
         events = self._events
         events.append(event)
-        if self._readable is not None:
-            self._readable.set()
+        readable = self._readable
+        if readable is not None and len(events) == 1:  # else the reader has been woken already
+            readable.set()
         return len(events) >= BUFFER
 
     async def room(self) -> None:
-        """Wait while too many events are waiting."""
-        while len(self._events) >= BUFFER:
+        """Wait until the reader has taken half of the events that are waiting."""
+        if self._in_order:
+            await give_way()
+        while len(self._events) > BUFFER // 2:
             await self._wait_for_reader()
 
     def _note(self, event: StreamEvent) -> None:
@@ -201,6 +206,8 @@ class RunStream:
 
     async def wanted(self) -> None:
         """Wait until the reader has taken everything and asks for more."""
+        if self._events and self._in_order:  # mostly the reader then wants the next one, and need not wake us
+            await give_way()
         while self._events or self._readable is None or self._readable.is_set():
             await self._wait_for_reader()
         if self._ending:
@@ -218,7 +225,8 @@ class RunStream:
     def start(self) -> None:
         """Note that `produce` is going to be called in this event loop, so that who closes the stream waits for it."""
         self._started = True
-        self._make_signal = signal_maker()
+        self._in_order = is_asyncio()
+        self._make_signal = signal_maker(on_asyncio=self._in_order)
 
     async def produce(self, producer: Callable[[], Awaitable[None]]) -> None:
         """Run the producer to its end; what it raises goes to the reader.

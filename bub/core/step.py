@@ -135,7 +135,9 @@ class Step:
                 await parts.stream.finish(self._record_broken(exchange, error), error)
             raise
         self.delivered = True
-        await parts.stream.finish(self._record(exchange, exchange.messages(), "complete", None))
+        messages = exchange.messages()
+        exchange.recorded = tuple(messages)
+        await parts.stream.finish(self._record(exchange, messages, "complete", None))
         return exchange
 
     async def _converse(self, exchange: Exchange, prompt: Sequence[UserContent] | None) -> None:
@@ -220,15 +222,15 @@ class Step:
         await stream.wanted()
 
     async def _read_answer(self, exchange: Exchange, events: AsyncIterator[ModelEvent]) -> None:
-        stream = self._parts.stream
+        stream, pieces = self._parts.stream, exchange.pieces
         try:
             async for event in events:
                 match event:
-                    case TextDelta(text):
-                        if type(text) is not str:
+                    case TextDelta():
+                        if type(text := event.text) is not str:
                             got = type(text).__qualname__
                             raise ModelError(f"expected text, got {got} - a piece of the answer of {exchange.model}")
-                        exchange.pieces.append(text)
+                        pieces.append(text)
                         if stream.put_nowait(event):
                             await stream.room()
                     case ReasoningDelta():
@@ -251,10 +253,9 @@ class Step:
 
     def _options(self, request: LLMCallRequest, offer: Offer) -> dict[str, Any]:
         """The provider's options: those of the run, the bound of the request, and the tools it may call."""
-        options = {**self._parts.options}
-        options.pop("max_tokens", None)
-        if request.max_tokens is not None:
-            options["max_tokens"] = request.max_tokens
+        options = {**self._parts.options, "max_tokens": request.max_tokens}
+        if request.max_tokens is None:
+            del options["max_tokens"]
         if offer.sent or self._parts.builtin_tools:
             options["tools"] = [*offer.sent, *self._parts.builtin_tools]
         return options

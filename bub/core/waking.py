@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from functools import partial
+from types import coroutine
 from typing import Any, Final, Protocol, TypeAlias
 
 import anyio
@@ -52,12 +53,23 @@ class LoopSignal:
         return self._future
 
 
+def is_asyncio() -> bool:
+    """Whether the event loop that is running is one of asyncio."""
+    return anyio.get_cancelled_exc_class() is asyncio.CancelledError
+
+
+@coroutine
+def give_way() -> Generator[None, None, None]:
+    """On asyncio: let the tasks run that were woken before. What `asyncio.sleep(0)` does, without its cost."""
+    yield
+
+
 def poster() -> Poster:
     """What lets the event loop that is running call a function soon, from any thread, in the order of the calls.
 
     It does not wait. Once the loop has ended it raises a RuntimeError.
     """
-    if anyio.get_cancelled_exc_class() is asyncio.CancelledError:
+    if is_asyncio():
         loop = asyncio.get_running_loop()
         return lambda function: loop.call_soon_threadsafe(function)
     token: Any = anyio.lowlevel.current_token().native_token  # Any: trio need not be installed
@@ -65,8 +77,12 @@ def poster() -> Poster:
     return post
 
 
-def signal_maker() -> Callable[[], Signal]:
-    """What makes the signals of the event loop that is running."""
-    if anyio.get_cancelled_exc_class() is asyncio.CancelledError:
+def signal_maker(*, on_asyncio: bool) -> Callable[[], Signal]:
+    """What makes the signals of the event loop that is running.
+
+    Args:
+        on_asyncio: What `is_asyncio` says of it.
+    """
+    if on_asyncio:
         return partial(LoopSignal, asyncio.get_running_loop())
     return anyio.Event

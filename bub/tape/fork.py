@@ -30,6 +30,7 @@ from bub.tape.selection import (
     without_page,
 )
 from bub.tape.store import MAX_COUNT, AsyncTapeStore, TapeQuery, TapeRecord, check_page
+from bub.tape.values import MAX_DEPTH, copied_dict
 
 MERGE_TRIES: Final = 100
 """How often a merge is tried while others change the same tapes."""
@@ -78,7 +79,8 @@ class ForkedTapeStore:
     def __init__(self, below: AsyncTapeStore) -> None:
         self._below: Final = below
         self._tapes: Final[dict[str, ForkedTape]] = {}
-        self._merging: anyio.Lock | None = None
+        self._merging = False
+        self._merged: anyio.Event | None = None
         self._ended = False
 
     # ------------------------------------------------------------------------------------------------ where it starts
@@ -142,8 +144,27 @@ class ForkedTapeStore:
         """
         forked = self._tapes.get(tape) or await self._forked(tape)
         first = forked.last_id + 1
-        kept = numbered(entries, first) if isinstance(entries, Owned) else kept_entries(tape, entries, first)
+        kept = numbered(entries, first) if type(entries) is Owned else kept_entries(tape, entries, first)
         forked.add(kept)
+        return kept
+
+    def keep_nowait(
+        self, tape: str, kind: str, payload: dict[str, object], meta: dict[str, object], /
+    ) -> TapeEntry | None:
+        """Add one entry without waiting: what an agent records of each step should cost little.
+
+        Returns:
+            The entry as it is kept; None when `keep` has to look at the tape first, or to say what is wrong with it.
+        """
+        forked = self._tapes.get(tape)
+        if forked is None:
+            return None
+        try:
+            facts, about = copied_dict(payload, MAX_DEPTH), copied_dict(meta, MAX_DEPTH)
+        except Exception:
+            return None
+        kept = TapeEntry(forked.last_id + 1, kind, facts, about)
+        forked.add([kept])
         return kept
 
     async def fetch(self, query: TapeQuery, /) -> AsyncIterator[TapeEntry]:
@@ -338,21 +359,29 @@ class ForkedTapeStore:
         Concurrency:
             What is added to the fork during the merge stays in the fork.
         """
-        if self._merging is None:
-            self._merging = anyio.Lock(fast_acquire=True)
-        async with self._merging:
+        while self._merging:  # a lock costs more, and a second merge is rare
+            self._merged = self._merged or anyio.Event()
+            await self._merged.wait()
+        self._merging = True
+        try:
             found = [(tape, forked.pending()) for tape, forked in self._tapes.items()]
             changes = [(tape, pending) for tape, pending in found if pending is not None]
-            if not changes:
-                return
-            newest = await self._merged(changes)
-            for (_, pending), entry in zip(changes, newest, strict=True):
-                pending.forked.settle(pending, entry)
+            if changes:
+                newest = await self._merge(changes)
+                for (_, pending), entry in zip(changes, newest, strict=True):
+                    pending.forked.settle(pending, entry)
+        finally:
+            self._merging = False
+            if self._merged is not None:
+                self._merged.set()
+                self._merged = None
 
-    async def _merged(self, changes: Sequence[tuple[str, Pending]]) -> _Newest:
+    async def _merge(self, changes: Sequence[tuple[str, Pending]]) -> _Newest:
         for number in range(1, MERGE_TRIES):
             try:
                 return await merge_all(self._below, changes)
             except TapeConflictError:  # wait longer each time, and not as long as the other one
-                await anyio.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.001 * 2 ** min(number, 10))))
+                pause = random.uniform(0, min(_LONGEST_PAUSE, 0.001 * 2 ** min(number, 10)))
+                with anyio.CancelScope(shield=True):  # it is for the store to say where a merge may be cancelled
+                    await anyio.sleep(pause)
         return await merge_all(self._below, changes)

@@ -29,7 +29,7 @@ def is_same(one: TapeEntry, other: TapeEntry) -> bool:
 def numbered(entries: Sequence[TapeEntry], first: int) -> list[TapeEntry]:
     """The same entries with ids from a first one on."""
     return [
-        TapeEntry(place, entry.kind, entry.payload, entry.meta, entry.date)
+        entry if entry.id == place else TapeEntry(place, entry.kind, entry.payload, entry.meta, entry.date)
         for place, entry in enumerate(entries, first)
     ]
 

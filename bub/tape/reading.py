@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal, TypeAlias
 
+from bub.errors import ContentError
 from bub.messages import message_from_dict, republic
 from bub.tape.context import LAST_ANCHOR, AnchorChoice
 from bub.tape.earlier import call_of, results_of
-from bub.tape.entry import MESSAGE, SYSTEM, TOOL_CALL, TOOL_RESULT, TapeEntry
+from bub.tape.entry import ANCHOR, EVENT, MESSAGE, SYSTEM, TOOL_CALL, TOOL_RESULT, TapeEntry
 from bub.tape.keeping import is_same
 from bub.tape.shape import is_collection, is_mapping, texts_of
 from bub.tape.writing import Made
@@ -18,6 +19,8 @@ Start: TypeAlias = str | Literal[AnchorChoice.LAST] | None
 
 NO_RESULT: Final = "No result was recorded."
 """What stands for the result of a call that has none: a provider takes no call without an answer."""
+
+_UNKNOWN: Final[tuple[TapeEntry | None, Made]] = (None, None)
 
 
 class Reader:
@@ -67,6 +70,31 @@ class Reader:
         name = entry.anchor_name
         return name is not None and (self._start is LAST_ANCHOR or name == self._start)
 
+    def read_on(
+        self, entries: Iterable[TapeEntry], made: Mapping[int, tuple[TapeEntry, Made]]
+    ) -> list[tuple[TapeEntry, ContentError]]:
+        """Take entries; one that is not what its kind says is passed over.
+
+        Args:
+            entries: The entries, oldest first.
+            made: What reading some of them gives, by their ids.
+
+        Returns:
+            Those that were passed over, each with what is wrong with it.
+        """
+        wrong: list[tuple[TapeEntry, ContentError]] = []
+        for entry in entries:
+            if entry.kind == EVENT and not self._whole:  # half of a tape, and no part of a conversation
+                self.last = entry
+                continue
+            same, known = made.get(entry.id, _UNKNOWN)
+            try:
+                self.read(entry, known if same is entry else None)
+            except ContentError as error:
+                wrong.append((entry, error))
+                self.last = entry
+        return wrong
+
     def read(self, entry: TapeEntry, made: Made = None) -> None:
         """Take one more entry.
 
@@ -77,7 +105,7 @@ class Reader:
         Raises:
             ContentError: It is not what its kind says; it was not taken.
         """
-        if self.starts_at(entry):
+        if entry.kind == ANCHOR and self.starts_at(entry):
             self.anchor, self._conversation, self.system = entry, _Conversation(), None
             self.entries = []
         elif self._whole:

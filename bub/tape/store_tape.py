@@ -12,10 +12,10 @@ import msgspec
 from msgspec import structs
 from typing_extensions import Unpack
 
-from bub.errors import ContentError, TapeError
+from bub.errors import TapeError
 from bub.messages import republic
 from bub.streaming import Usage
-from bub.tape.adapter import as_async_store
+from bub.tape.adapter import SyncStoreAdapter, as_async_store
 from bub.tape.context import TapeContext
 from bub.tape.entry import ANCHOR, EVENT, TapeEntry
 from bub.tape.fork import ForkedTapeStore
@@ -77,6 +77,7 @@ class StoreTape:
         sidecars: Sequence[TapeSidecar] = (),
     ) -> None:
         self._store: Final = as_async_store(store)
+        self._fork: Final = store if isinstance(store, ForkedTapeStore) else None
         self._name: Final = name
         self._context: Final = TapeContext() if context is None else context
         self._sidecars: Final = tuple(sidecars)
@@ -101,25 +102,31 @@ class StoreTape:
 
     async def append(self, *entries: TapeEntry) -> list[TapeEntry]:
         """Add entries to the end; see `Tape.append`."""
-        if isinstance(self._store, ForkedTapeStore):
-            return [*await self._store.keep(self._name, entries)]
+        if self._fork is not None:
+            return [*await self._fork.keep(self._name, entries)]
         ids = await self._store.append(self._name, entries)
         return [structs.replace(entry, id=place) for entry, place in zip(entries, ids, strict=True)]
 
     async def append_event(self, name: str, payload: Mapping[str, object] | None = None, **meta: object) -> TapeEntry:
         """Record that something happened; see `Tape.append_event`."""
-        (stored,) = await self.append(TapeEntry.event(name, payload, **meta))
-        return stored
+        if self._fork is None:
+            (stored,) = await self.append(TapeEntry.event(name, payload, **meta))
+            return stored
+        facts: dict[str, object] = {"name": name, "data": dict(payload or {})}
+        kept = self._fork.keep_nowait(self._name, EVENT, facts, meta)
+        if kept is None:
+            (kept,) = await self._fork.keep(self._name, [TapeEntry(0, EVENT, facts, meta)])
+        return kept
 
     async def append_messages(
         self, messages: Sequence[republic.Message], /, *entries: TapeEntry, **meta: object
     ) -> list[TapeEntry]:
         """Add messages that belong together; see `Tape.append_messages`."""
         exchange = exchange_of(messages, meta)
-        if not isinstance(self._store, ForkedTapeStore):
+        if self._fork is None:
             return await self.append(*exchange.entries, *entries)
         owned = Owned(exchange.entries) if not entries and None not in exchange.made else None
-        stored = await self._store.keep(self._name, owned or [*exchange.entries, *entries])
+        stored = await self._fork.keep(self._name, owned or [*exchange.entries, *entries])
         both = zip(stored, exchange.made, strict=False)  # the fork gives out what it keeps: known again when it is read
         self._reading.made = {entry.id: (entry, made) for entry, made in both}
         return [*stored]
@@ -237,10 +244,16 @@ class StoreTape:
             yield fork
         finally:
             if merge:
-                with anyio.move_on_after(MERGE_GRACE, shield=True) as scope:
-                    await forked.merge()
-                if scope.cancelled_caught:
-                    raise TapeError(f"cannot merge into tape {self._name!r} in time. Call merge() of the fork again.")
+                await self._merge_in_time(forked)
+
+    async def _merge_in_time(self, forked: ForkedTapeStore) -> None:
+        if isinstance(self._store, SyncStoreAdapter):  # it waits for nothing
+            await forked.merge()
+            return
+        with anyio.move_on_after(MERGE_GRACE, shield=True) as scope:
+            await forked.merge()
+        if scope.cancelled_caught:
+            raise TapeError(f"cannot merge into tape {self._name!r} in time. Call merge() of the fork again.")
 
     async def merge(self) -> None:
         """Append what a fork has so far to the tape that it is a fork of; a tape that is no fork has nothing.
@@ -248,8 +261,8 @@ class StoreTape:
         Raises:
             TapeError: The store refused the additions. They are still in the fork.
         """
-        if isinstance(self._store, ForkedTapeStore):
-            await self._store.merge()
+        if self._fork is not None:
+            await self._fork.merge()
 
     def _names(self) -> list[str]:
         return [self._name, *(sidecar_tape_name(self._name, sidecar.name) for sidecar in self._sidecars)]
@@ -280,9 +293,9 @@ class StoreTape:
     async def _read_on(self) -> Reader:
         """Read the entries that are new since the last time; everything again when the tape was emptied meanwhile."""
         key = _key(self._context)
-        if isinstance(self._store, ForkedTapeStore):
+        if self._fork is not None:
             reader = self._reading.reader(key)
-            added = self._store.added_after(self._name, reader.last)
+            added = self._fork.added_after(self._name, reader.last)
             if added is not None:
                 self._read(reader, added)
                 return reader
@@ -298,15 +311,9 @@ class StoreTape:
         return reader
 
     def _read(self, reader: Reader, entries: Sequence[TapeEntry]) -> None:
-        known = self._reading.made
-        for entry in entries:
-            same, made = known.get(entry.id, _UNKNOWN)
-            try:
-                reader.read(entry, made if same is entry else None)
-            except ContentError as error:  # one entry of somebody else must not end the conversation
-                facts = {"tape": self._name, "entry": entry.id, "reason": str(error)}
-                logger.warning("tape.unreadable_entry %s of %s: %s", entry.id, self._name, error, extra=facts)
-                reader.last = entry
+        for entry, error in reader.read_on(entries, self._reading.made):  # which must not end the conversation
+            facts = {"tape": self._name, "entry": entry.id, "reason": str(error)}
+            logger.warning("tape.unreadable_entry %s of %s: %s", entry.id, self._name, error, extra=facts)
 
     async def _fresh(self, reader: Reader) -> tuple[Sequence[TapeEntry], bool]:
         """The entries to read, oldest first, and whether they go on from where the reader is."""
@@ -325,7 +332,6 @@ class StoreTape:
 
 
 _Key: TypeAlias = tuple[Start, bool]
-_UNKNOWN: Final[tuple[TapeEntry | None, Made]] = (None, None)
 
 
 class _Reading:

@@ -81,4 +81,7 @@ def _is_plain(message: republic.Message) -> bool:
     for call in message.tool_calls:
         if call.metadata or not (type(call.id) is type(call.name) is type(call.arguments) is str):
             return False
-    return all(type(part) is republic.Text and type(part.text) is str for part in message.parts)
+    for part in message.parts:  # noqa: SIM110 - a generator would cost more than what it goes through
+        if not (type(part) is republic.Text and type(part.text) is str):
+            return False
+    return True

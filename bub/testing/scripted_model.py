@@ -131,14 +131,14 @@ class ScriptedModel:
         Raises:
             ModelError: The answers are used up; when the answer is opened.
         """
-        place = len(self.requests)
-        self.requests.append(list(messages))
+        replies, place = self._replies, len(self.requests)
+        self.requests.append([*messages])
         self.specs.append(spec or self._spec)
-        self.options.append(dict(options or {}))
-        if place >= len(self._replies) and not self._loop:
-            told = f"expected at most {len(self._replies)} requests, got one more - ScriptedModel"
+        self.options.append({**options} if options else {})
+        if place >= len(replies) and not self._loop:
+            told = f"expected at most {len(replies)} requests, got one more - ScriptedModel"
             return Answer(self, Reply(error=ModelError(told)), ())
-        script = self._replies[place % len(self._replies)]
+        script = replies[place % len(replies)]
         made = script if isinstance(script, str | Reply) else script(messages)
         reply = Reply(text=made) if isinstance(made, str) else made
         return Answer(self, reply, [self._call(call) for call in reply.calls])
