@@ -142,6 +142,10 @@ def _awaits(value: object) -> TypeIs[Awaitable[object]]:
     return False
 
 
+_Plan: TypeAlias = tuple[tuple[_Handler, ...], bool, bool]
+"""The handlers for an event, whether it can stop its delivery, and whether it reaches all."""
+
+
 class EventBus(Generic[E_contra]):
     """Delivers events to the handlers of their type and of its bases.
 
@@ -179,7 +183,7 @@ class EventBus(Generic[E_contra]):
         if not _is_event_type(self._base, Event):
             raise EventTypeError(f"expected an event class, got {base!r} - base of EventBus")
         self._registered: list[tuple[type[Event], _Handler]] = []
-        self._plans: dict[type, tuple[tuple[_Handler, ...], bool, bool]] = {}
+        self._plans: dict[object, _Plan] = {}
 
     @overload
     def on(self, event_type: EventType[E_contra, _E], /) -> Subscribe[_E]: ...
@@ -225,6 +229,17 @@ class EventBus(Generic[E_contra]):
         raise UnknownHandlerError(
             f"expected a handler registered for {kind.__name__}, got {_name(handler)}{hint} - EventBus.off"
         )
+
+    def hears(self, event_type: EventType[E_contra, _E], /) -> bool:
+        """Whether an event of exactly this type has handlers now: one that nobody hears need not be made.
+
+        Raises:
+            EventTypeError: The type is no event of this bus. (A `TypeError`.)
+        """
+        plan = self._plans.get(event_type)
+        if plan is None:
+            plan = self._plan(self._checked_type(event_type, "hears"))
+        return bool(plan[0])
 
     @overload
     async def emit(self, event: EmittedEvent[E_contra, _E], /) -> _E: ...
@@ -297,12 +312,14 @@ class EventBus(Generic[E_contra]):
         wanted = f"a class derived from {self._base.__name__}"
         raise EventTypeError(f"expected {wanted}, got {_name(event_type)} - EventBus.{where}")
 
-    def _planned(self, event: object) -> tuple[tuple[_Handler, ...], bool, bool]:
-        """The handlers for the type of an event, whether it can stop its delivery, and whether it reaches all."""
+    def _planned(self, event: object) -> _Plan:
         kind = type(event)
         if not _is_event_type(kind, self._base):
             wanted = f"an instance of {self._base.__name__}"
             raise EventTypeError(f"expected {wanted}, got {_name(event)} - EventBus.emit") from None
+        return self._plan(kind)
+
+    def _plan(self, kind: type[Event]) -> _Plan:
         handlers = tuple(handler for registered, handler in self._registered if issubclass(kind, registered))
         plan = self._plans[kind] = (handlers, kind.stopped is not Event.stopped, kind.reaches_all)
         return plan

@@ -22,7 +22,7 @@ from typing_extensions import TypeIs
 
 from bub.bus import Event, EventBus
 from bub.core.arguments import Arguments, call_handler, parse_arguments, read_arguments
-from bub.core.events import ToolCall, ToolCallFinished, ToolCallResult, ToolCallStarted
+from bub.core.events import ToolCall, ToolCallDecision, ToolCallFinished, ToolCallResult, ToolCallStarted
 from bub.core.tools import Tool, ToolContext
 from bub.core.waking import Poster
 from bub.errors import ToolDeniedError, ToolError, ToolTimeoutError, UnknownToolError
@@ -165,13 +165,14 @@ class ToolExecutor:
             await anyio.lowlevel.checkpoint()  # cancelled here: nothing new starts
         context = _make_context(self._events, around, name, tool_call_id)
         call = ToolCall(run_id, name, arguments, context, tool_call_id, call_id, step)
-        event = await self._events.emit(ToolCallStarted(state=around.state, call=call))
-        call = _taken_call(event, call)
+        decision: ToolCallDecision | None = None
+        if self._events.hears(ToolCallStarted):
+            event = await self._events.emit(ToolCallStarted(state=around.state, call=call))
+            call, decision = _taken_call(event, call), event.decision
         if problem is not None and tool is not None and call.arguments != arguments:
             problem = None  # other arguments: what was wrong with those that came is over
         result = ToolCallResult(run_id, name, call.arguments, None, None, 0, tool_call_id, call_id, step)
         started = perf_counter_ns()
-        decision = event.decision
         if decision is not None and decision.action == "deny":
             result.error = ToolDeniedError(decision.message or f"the call of tool {name!r} was denied")
         elif decision is not None and decision.action == "replace":
@@ -187,7 +188,8 @@ class ToolExecutor:
                 context.on_progress = None  # what comes after the end of the call is dropped
         result.duration_ms = (perf_counter_ns() - started) // 1_000_000
         try:
-            await self._events.emit(ToolCallFinished(state=around.state, call=call, result=result))
+            if self._events.hears(ToolCallFinished):
+                await self._events.emit(ToolCallFinished(state=around.state, call=call, result=result))
         finally:  # what the tool did is done, whatever a handler says
             around.settled(tool, result)
         return result

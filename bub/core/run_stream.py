@@ -62,6 +62,7 @@ class RunStream:
         self._post: Poster | None = None
         self._finished: anyio.Event | None = None
         self._life: anyio.CancelScope | None = None
+        self._limited = False
         self._raised: BaseException | None = None
         self._lost: Exception | None = None
         self._cut: BubError | None = None
@@ -236,13 +237,11 @@ class RunStream:
         """
         _inside.set((*_inside.get(), self))
         try:
-            with anyio.CancelScope(shield=True) as life:
-                self._life = life
+            with anyio.CancelScope(shield=True) as self._life:
                 if self._ending:
                     self._limit()
-                with anyio.CancelScope() as self._work.scope:
-                    await producer()
-            if life.cancelled_caught:
+                await producer()
+            if self._life.cancelled_caught and self._limited:
                 logger.warning("run.ending_cut", extra={"grace": ENDING_GRACE})
         except RunEnded:
             pass
@@ -291,8 +290,10 @@ class RunStream:
         """Let nothing new start, cancel the work under way, and bound the time of what has to happen at the end."""
         if not self._ending:
             self._ending = True
-            self._work.end()
-            self._limit()
+            if self._life is not None and self._work.under_way:
+                self._life.cancel()
+            else:
+                self._limit()
 
     async def watch(self) -> None:
         """End the run when the task group that it lives in is cancelled."""
@@ -330,37 +331,32 @@ class RunStream:
 
     def _limit(self) -> None:
         if self._life is not None:
+            self._limited = True
             self._life.deadline = anyio.current_time() + ENDING_GRACE
 
 
 class Work:
-    """See `RunStream.work`.
+    """See `RunStream.work`. What is cancelled is the whole run: a scope for each step would cost more than a tool call.
 
     Attributes:
-        scope: What is cancelled; the whole run is inside, as a scope for each step would cost more than a tool call.
+        under_way: Whether somebody is in the block.
     """
 
-    __slots__ = ("_stream", "_under_way", "scope")
+    __slots__ = ("_stream", "under_way")
 
     def __init__(self, stream: RunStream) -> None:
         self._stream: Final = stream
-        self._under_way = False
-        self.scope: anyio.CancelScope | None = None
-
-    def end(self) -> None:
-        """Cancel the block, when one is under way."""
-        if self._under_way and self.scope is not None:
-            self.scope.cancel()
+        self.under_way: bool = False
 
     def __enter__(self) -> None:
         if self._stream.is_ending():
             raise RunEnded
-        self._under_way = True
+        self.under_way = True
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._under_way = False
+        self.under_way = False
         if error is None or not self._stream.is_ending():
             return
         if isinstance(error, Exception):  # it comes of the end, and nobody waits for it

@@ -116,13 +116,8 @@ class Step:
             Exception: What ended the step; the same holds.
         """
         parts = self._parts
-        pending = MessagesPending(
-            state=self._state, tape=parts.tape, step=self._number, at="start", run_id=parts.run_id
-        )
-        try:
-            await parts.events.emit(pending)
-        finally:  # what a handler has taken from elsewhere must not be lost when the next one fails
-            self.taken.extend(pending.messages)
+        if parts.events.hears(MessagesPending):
+            await self._take_messages()
         self.taken[:] = [as_message(content, f"messages[{place}]") for place, content in enumerate(self.taken)]
         self.exchange = exchange = Exchange(self.taken, prompt)
         try:
@@ -140,21 +135,33 @@ class Step:
         await parts.stream.finish(self._record(exchange, messages, "complete", None))
         return exchange
 
+    async def _take_messages(self) -> None:
+        parts = self._parts
+        pending = MessagesPending(
+            state=self._state, tape=parts.tape, step=self._number, at="start", run_id=parts.run_id
+        )
+        try:
+            await parts.events.emit(pending)
+        finally:  # what a handler has taken from elsewhere must not be lost when the next one fails
+            self.taken.extend(pending.messages)
+
     async def _converse(self, exchange: Exchange, prompt: Sequence[UserContent] | None) -> None:
         parts = self._parts
         offer = parts.offers.of(await parts.prepare_tools(parts.tape, prompt))
         request = await self._request(exchange, prompt, offer)
-        started = LLMCallStarted(state=self._state, tape=parts.tape, request=request)
         exchange.requested = True
-        await parts.events.emit(started)
-        exchange.model = started.request.model
-        if started.decision is not None:
-            exchange.answer = republic.assistant(started.decision.text)
-            exchange.pieces.append(started.decision.text)
-            parts.stream.put_nowait(TextDelta(started.decision.text))
-            return
+        if parts.events.hears(LLMCallStarted):
+            started = LLMCallStarted(state=self._state, tape=parts.tape, request=request)
+            await parts.events.emit(started)
+            request = started.request
+            exchange.model = request.model
+            if started.decision is not None:
+                exchange.answer = republic.assistant(started.decision.text)
+                exchange.pieces.append(started.decision.text)
+                parts.stream.put_nowait(TextDelta(started.decision.text))
+                return
         await parts.stream.wanted()
-        await self._call_model(exchange, started.request, offer)
+        await self._call_model(exchange, request, offer)
         if exchange.calls:  # the reader has seen that they are asked for
             await self._run_tools(exchange, offer.by_name)
 
@@ -263,6 +270,8 @@ class Step:
     async def _tell(
         self, exchange: Exchange, request: LLMCallRequest, elapsed_ms: int, error: Exception | None
     ) -> None:
+        if not self._parts.events.hears(LLMCallFinished):
+            return
         result = LLMCallResult(
             run_id=self._parts.run_id,
             text=exchange.text or None,

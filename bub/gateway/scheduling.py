@@ -285,8 +285,8 @@ class Sessions:
         self._tell(session)
         self.forget(session)
 
-    async def _take_back(self, session: Session) -> None:
-        for receipt in await self._handover.take_back(session):
+    async def _take_back(self, session: Session, *, to_keep: bool = False) -> None:
+        for receipt in await self._handover.take_back(session, to_keep=to_keep):
             session.wait(receipt)
             self.room.total += 1
 
@@ -365,7 +365,7 @@ class Sessions:
             abandoned = [worker.receipt for worker in session.workers if worker.receipt is not None]
             await self._handover.settle(session, [one.claim for one in abandoned if one.claim is not None])
             if session.in_inbox or self._handover.count(session):
-                await self._take_back(session)
+                await self._take_back(session, to_keep=True)
             left = [*session.starting, *session.waiting]
             left.sort(key=lambda receipt: receipt.number)
             self.room.total -= len(left)

@@ -42,6 +42,7 @@ def exchange_of(messages: Sequence[republic.Message], meta: Mapping[str, object]
     made: list[Made] = []
     results: list[dict[str, Any]] = []
     answers: list[republic.Message] = []
+    plain_answers = True
     for message in messages:
         data: dict[str, Any] = message_to_dict(message)
         plain = _is_plain(message)
@@ -50,6 +51,7 @@ def exchange_of(messages: Sequence[republic.Message], meta: Mapping[str, object]
         if message.tool_call is not None:
             results.append(_result(message.tool_call.id, data))
             answers.append(message)
+            plain_answers = plain_answers and plain
             continue
         reads: Made = (message,) if plain else None
         calls = data.pop("tool_calls", None)
@@ -65,7 +67,7 @@ def exchange_of(messages: Sequence[republic.Message], meta: Mapping[str, object]
             made.append(reads)
     if results:
         entries.append(TapeEntry(0, TOOL_RESULT, {"results": results}, facts, date))
-        made.append(tuple(answers) if all(map(_is_plain, answers)) else None)
+        made.append(tuple(answers) if plain_answers else None)
     return Exchange(entries, made)
 
 
