@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -102,6 +103,13 @@ class ApplicationBus(EventBus[ApplicationEvent]):
 
     def __init__(self) -> None:
         super().__init__(ApplicationEvent)
+
+    def handlers(self, event: ApplicationEvent, /) -> list[Callable[[ApplicationEvent], object]]:
+        """Who wants to know of an event, in the order of registration, and as often as he is registered for it.
+
+        For those who do not `emit`, but call each handler apart from the others.
+        """
+        return [handler for kind, handler in self._registered if isinstance(event, kind)]
 
     @property
     def is_watched(self) -> bool:

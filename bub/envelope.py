@@ -29,6 +29,7 @@ class MediaItem(msgspec.Struct, frozen=True, kw_only=True):
         url: Where it can be loaded from.
         data: Its bytes, when they are there already.
         name: The name of the file.
+        file_id: By what its channel finds it again, when it was kept as plain data.
         fetch: Gives the bytes when they are asked for, or None when they are gone. Left out of plain data.
     """
 
@@ -39,6 +40,7 @@ class MediaItem(msgspec.Struct, frozen=True, kw_only=True):
     url: str | None = None
     data: bytes | None = None
     name: str | None = None
+    file_id: str | None = None
     fetch: Callable[[], Awaitable[bytes | None]] | None = None
 
     async def read(self) -> bytes | None:

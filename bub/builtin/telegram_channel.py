@@ -7,6 +7,7 @@ import logging
 import os
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
@@ -18,13 +19,13 @@ from typing_extensions import override
 from bub.builtin.telegram_access import Access, author_of
 from bub.builtin.telegram_calls import MISSING, Calls, Client, Redacted, UnsureError, made_client
 from bub.builtin.telegram_markup import marked_up
-from bub.builtin.telegram_media import Outgoing, albums, outgoing
+from bub.builtin.telegram_media import Outgoing, albums, outgoing, restored_media
 from bub.builtin.telegram_polling import Polling
-from bub.builtin.telegram_reading import CHANNEL, Address, address_of, read_address, to_message
+from bub.builtin.telegram_reading import CHANNEL, Address, read_address, to_message
 from bub.builtin.telegram_sending import Chat
 from bub.builtin.telegram_settings import TOKEN_VARIABLE, TelegramSettings
 from bub.builtin.telegram_stream import ChatTurn, Reply, Work, current_turn, message_pieces, shown
-from bub.builtin.telegram_text import CAPTION_LIMIT, Marked, utf16_length
+from bub.builtin.telegram_text import CAPTION_LIMIT, Marked, plain, utf16_length
 from bub.channels.admission import AdmitDecision, TurnSnapshot
 from bub.channels.channel import ChannelDefaults, MessageHandler, StopTurns
 from bub.envelope import Envelope, MediaItem
@@ -138,6 +139,10 @@ class TelegramChannel(ChannelDefaults):
         live = None if turn is None or self._running is None else turn.begin()
         return stream if live is None else shown(live, stream)
 
+    def restore(self, message: Envelope, /) -> Envelope:
+        """A message that was kept: its media can be fetched again, and its chat sees that it is being answered."""
+        return message if self._running is None else self._running.restore(message)
+
     @override
     def admit(self, session_id: str, message: Envelope, turn: TurnSnapshot, /) -> AdmitDecision | None:
         """A message to a chat that is being answered steers the answer."""
@@ -239,14 +244,22 @@ class _Running:
         if message.content.strip() == STOP and message.is_active and self._stop_turns is not None:
             self._spawn(partial(self._stop_and_tell, self._stop_turns, message))
             return
-        answers = None if messages[0].chat.type == "private" else messages[0].message_id
-        message.lifespan = ChatTurn(
-            self._chat(address_of(messages[0])),
-            answers,
-            self._spawn,
-            typing_interval=self._settings.typing_interval,
-        )
+        message.lifespan = self._turn_of(message)
         await self._handle(message)
+
+    def _turn_of(self, message: Envelope) -> ChatTurn:
+        answered: object = message.context.get("message_id")
+        answers = answered if isinstance(answered, int) and message.context.get("chat_type") != "private" else None
+        chat = self._chat(read_address(message.chat_id))
+        return ChatTurn(chat, answers, self._spawn, typing_interval=self._settings.typing_interval)
+
+    def restore(self, message: Envelope) -> Envelope:
+        limit = self._settings.max_file_bytes
+        restored = message.replace(media=[restored_media(item, self._bot, limit) for item in message.media])
+        if message.lifespan is None:
+            with suppress(ChannelError):  # what a turn has put into the inbox itself need not be of any chat
+                restored.lifespan = self._turn_of(message)
+        return restored
 
     async def _stop_and_tell(self, stop: StopTurns, message: Envelope) -> None:
         """Stop what is in progress in a chat; a turn that needs longer to end is not waited for."""
@@ -322,6 +335,6 @@ async def _tried(sending: Awaitable[None], failures: list[Exception]) -> bool:
 
 
 def _caption(text: str) -> Marked | None:
-    """A text that fits below a picture; None for no text and for a longer one."""
+    """A text that fits below a picture, with its marks and without; None for no text and for a longer one."""
     marked = marked_up(text)
-    return marked if text.strip() and utf16_length(marked.text) <= CAPTION_LIMIT else None
+    return marked if text.strip() and utf16_length(plain(marked).text) <= CAPTION_LIMIT else None

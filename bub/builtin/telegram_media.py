@@ -6,11 +6,13 @@ import logging
 import mimetypes
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 from urllib.parse import unquote, unquote_to_bytes, urlsplit
 from urllib.request import url2pathname
 
 import anyio
+from msgspec import structs
 
 from bub.envelope import MediaItem, MediaType
 from bub.errors import ChannelError
@@ -71,9 +73,28 @@ def received_media(message: telegram.Message, max_bytes: int) -> list[MediaItem]
         media_type = document.mime_type or ""
         found.append((document, _kind_of(media_type), media_type, document.file_name))
     return [
-        MediaItem(type=kind, media_type=media_type, name=name, fetch=_fetcher(file, max_bytes))
+        MediaItem(
+            type=kind,
+            media_type=media_type,
+            name=name,
+            file_id=file.file_id,
+            fetch=_fetcher(file.get_file, max_bytes, file.file_size),
+        )
         for file, kind, media_type, name in found
     ]
+
+
+def restored_media(item: MediaItem, bot: telegram.Bot, max_bytes: int) -> MediaItem:
+    """What is attached to a message that was kept meanwhile; it can be fetched again, as Telegram keeps the file.
+
+    Args:
+        item: The item.
+        bot: The bot, the same to which it was sent; another one is refused when it fetches.
+        max_bytes: How large the file may be.
+    """
+    if item.file_id is None or item.data is not None or item.fetch is not None:
+        return item
+    return structs.replace(item, fetch=_fetcher(partial(bot.get_file, item.file_id), max_bytes))
 
 
 def _sticker(sticker: telegram.Sticker) -> tuple[_File, MediaType, str, str | None]:
@@ -92,15 +113,17 @@ def _kind_of(media_type: str) -> MediaType:
             return "document"
 
 
-def _fetcher(file: _File, max_bytes: int) -> Callable[[], Awaitable[bytes | None]]:
+def _fetcher(
+    find: Callable[[], Awaitable[telegram.File]], max_bytes: int, size: int | None = None
+) -> Callable[[], Awaitable[bytes | None]]:
     async def fetch() -> bytes | None:
-        if _is_too_large(file.file_size, max_bytes):
+        if _is_too_large(size, max_bytes):
             return None
         try:
-            found = await file.get_file()
+            found = await find()
             if _is_too_large(found.file_size, max_bytes):
                 return None
-            data = bytes(await found.download_as_bytearray())
+            data = await _downloaded(found)
         except telegram_error.BadRequest as error:
             logger.warning("telegram.file_gone: %s", error)
             return None
@@ -109,6 +132,13 @@ def _fetcher(file: _File, max_bytes: int) -> Callable[[], Awaitable[bytes | None
         return None if _is_too_large(len(data), max_bytes) else data
 
     return fetch
+
+
+async def _downloaded(file: telegram.File) -> bytes:
+    try:
+        return bytes(await file.download_as_bytearray())
+    except telegram_error.InvalidToken as error:  # what the library calls every 404; the token has just been taken
+        raise telegram_error.BadRequest(error.message) from error
 
 
 def _is_too_large(size: int | None, max_bytes: int) -> bool:

@@ -11,7 +11,7 @@ import anyio
 from bub.builtin.telegram_calls import Calls, once
 from bub.builtin.telegram_media import Outgoing
 from bub.builtin.telegram_reading import Address
-from bub.builtin.telegram_text import Marked, utf16_length
+from bub.builtin.telegram_text import Marked, plain, utf16_length
 from bub.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -31,6 +31,18 @@ else:  # of an extra
 logger: Final = logging.getLogger("bub.telegram")
 
 _GONE: Final = ("message to edit not found", "message can't be edited", "message_id_invalid")
+
+
+class MarksRefusedError(Exception):
+    """Telegram does not take the marks of a text, which was neither sent nor changed.
+
+    Attributes:
+        piece: The text.
+    """
+
+    def __init__(self, piece: Marked) -> None:
+        super().__init__("Telegram refuses the marks of a text")
+        self.piece: Final = piece
 
 
 class Chat:
@@ -67,6 +79,10 @@ class Chat:
             piece: The text.
             answers: The message that is answered.
             patient: Whether to wait and try again.
+
+        Raises:
+            MarksRefusedError: Telegram does not take it like that.
+            TelegramError: Telegram refuses it, or could not be reached.
         """
 
         async def send(text: str, entities: Sequence[telegram.MessageEntity]) -> telegram.Message:
@@ -77,7 +93,12 @@ class Chat:
         return message.message_id
 
     async def edit_text(self, message_id: int, piece: Marked, *, patient: bool) -> bool:
-        """Change the text of a message; False when the message is gone."""
+        """Change the text of a message; False when the message is gone.
+
+        Raises:
+            MarksRefusedError: Telegram does not take it like that.
+            TelegramError: Telegram refuses it, or could not be reached.
+        """
 
         async def edit(text: str, entities: Sequence[telegram.MessageEntity]) -> object:
             chat = self.address.chat
@@ -112,7 +133,8 @@ class Chat:
 
         Args:
             items: What is sent.
-            caption: The text below the first one.
+            caption: The text below the first one; also without marks, as it is sent when Telegram refuses them, it is
+                short enough.
         """
         text, entities = ("", ()) if caption is None else (caption.text, to_entities(caption))
         try:
@@ -122,7 +144,7 @@ class Chat:
                 raise
             logger.warning("telegram.media_refused: %s", error)
             as_files = [item._replace(type="document") for item in items]  # also a picture that is none
-            await self._send_items(as_files, text, ())
+            await self._send_items(as_files, "" if caption is None else plain(caption).text, ())
 
     async def _send_items(
         self, items: Sequence[Outgoing], text: str, entities: Sequence[telegram.MessageEntity]
@@ -167,17 +189,19 @@ class Chat:
         again: bool,
         patient: bool,
     ) -> Any:  # Any: what the call gives
-        """Make a call with a text and its marks; with the text alone, when Telegram refuses the marks."""
+        """Make a call with a text and its marks."""
         entities = to_entities(piece)
+        interval = self._edit_interval
         try:
             return await self._once(lambda: call(piece.text, entities), again=again, patient=patient)
         except telegram_error.BadRequest as error:
             if not entities or any(sign in error.message.casefold() for sign in _GONE):
                 raise
             logger.warning("telegram.markup_refused: %s", error)
-            return await self._once(lambda: call(piece.text, ()), again=again, patient=patient)
+            interval = 0.0  # it is still to be shown
+            raise MarksRefusedError(piece) from error
         finally:
-            self._free_at = max(self._free_at, anyio.current_time() + self._edit_interval)
+            self._free_at = max(self._free_at, anyio.current_time() + interval)
 
     async def _once(self, call: Callable[[], Awaitable[Any]], *, again: bool, patient: bool) -> Any:  # Any: as above
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar, Token
 from types import TracebackType
@@ -14,8 +14,8 @@ from typing_extensions import override
 
 from bub.builtin.telegram_calls import UnsureError
 from bub.builtin.telegram_markup import marked_up
-from bub.builtin.telegram_sending import Chat
-from bub.builtin.telegram_text import Marked, pieces
+from bub.builtin.telegram_sending import Chat, MarksRefusedError
+from bub.builtin.telegram_text import Marked, pieces, plain
 from bub.lazy import LazyModule
 from bub.streaming import AsyncStreamEvents, StreamEvent, TextDelta
 
@@ -42,7 +42,11 @@ _UNKNOWN: Final = 0
 
 def message_pieces(markdown: str) -> list[Marked]:
     """The messages that a text is sent as, in order. Telegram takes none of nothing but white space."""
-    return [piece for piece in pieces(marked_up(markdown)) if piece.text.strip()]
+    return _visible(pieces(marked_up(markdown)))
+
+
+def _visible(found: Iterable[Marked]) -> list[Marked]:
+    return [piece for piece in found if piece.text.strip()]
 
 
 class Reply:
@@ -58,6 +62,7 @@ class Reply:
         self._answers: Final = answers
         self._ids: Final[list[int]] = []
         self._shown: Final[list[Marked]] = []
+        self._refused: Final[set[Marked]] = set()
 
     @property
     def is_shown(self) -> bool:
@@ -82,12 +87,14 @@ class Reply:
                 goes_on = await self.step(wanted, patient=True)
             except UnsureError as error:
                 unsure = error
-                self._note(_UNKNOWN, wanted[len(self._ids)])
+                self._note(_UNKNOWN, self._taken(wanted)[len(self._ids)])
         if unsure is not None:
             raise unsure
 
     async def step(self, wanted: Sequence[Marked], *, patient: bool) -> bool:
         """Send, change or delete the first message that is not as it is wanted.
+
+        One whose marks Telegram refuses becomes plain text, which may be more than one message.
 
         Args:
             wanted: The messages.
@@ -96,6 +103,21 @@ class Reply:
         Returns:
             False when all is as it is wanted.
         """
+        self._refused.intersection_update(wanted)
+        while True:
+            try:
+                return await self._step(self._taken(wanted), patient=patient)
+            except MarksRefusedError as error:
+                self._refused.add(error.piece)
+
+    def _taken(self, wanted: Sequence[Marked]) -> list[Marked]:
+        """The messages as Telegram takes them."""
+        found: list[Marked] = []
+        for piece in wanted:
+            found += _visible(pieces(plain(piece))) if piece in self._refused else (piece,)
+        return found
+
+    async def _step(self, wanted: Sequence[Marked], *, patient: bool) -> bool:
         for place, piece in enumerate(wanted):
             if place == len(self._ids):
                 answers = self._answers if place == 0 else None

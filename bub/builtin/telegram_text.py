@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 SpanKind: TypeAlias = Literal["bold", "italic", "strikethrough", "code", "pre", "text_link", "blockquote"]
@@ -81,6 +82,22 @@ def pieces(marked: Marked, limit: int = MESSAGE_LIMIT) -> list[Marked]:
         found.append(marked.part(start, end))
         start = end
     return found
+
+
+def plain(marked: Marked) -> Marked:
+    """The text without marks: the address of a link, which would be lost with them, stands behind its text.
+
+    Example:
+        >>> plain(Marked("see here", (Span("text_link", 4, 8, "https://a.b"),))).text
+        'see here (https://a.b)'
+    """
+    text, parts, place = marked.text, list[str](), 0
+    inner_first = reversed(marked.spans)
+    for span in sorted(inner_first, key=attrgetter("end")):
+        if span.kind == "text_link" and text[span.start : span.end] != span.detail:
+            parts += text[place : span.end], f" ({span.detail})"
+            place = span.end
+    return Marked("".join((*parts, text[place:])))
 
 
 def _clipped(spans: Iterable[Span], start: int, end: int) -> Iterable[Span]:

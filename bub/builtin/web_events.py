@@ -80,9 +80,11 @@ class Gap(msgspec.Struct, frozen=True, tag="gap"):
 
     Attributes:
         missed: How many; None when nobody knows.
+        running: The messages whose turns are in progress behind it, as the beginning or end of a turn may be missing.
     """
 
     missed: int | None = None
+    running: list[str] = []
 
 
 ChannelEvent: TypeAlias = MessageReceived | MessageMoved | TurnStarted | TurnEnded | Replied | Gap

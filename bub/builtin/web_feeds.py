@@ -12,7 +12,7 @@ from typing import Final
 import anyio
 
 from bub.builtin.web_errors import RequestError
-from bub.builtin.web_events import Gap, SessionEvent, framed
+from bub.builtin.web_events import Gap, SessionEvent, TurnEnded, TurnStarted, framed
 from bub.builtin.web_settings import WebSettings
 
 BEGINNING: Final = "0"
@@ -38,6 +38,10 @@ class Feed:
         self.size: int = 0
         self._name: Final = secrets.token_hex(4)  # ids of an earlier feed must not be taken for its own
         self._frames: Final[deque[bytes]] = deque()
+        self._running: Final[dict[str, None]] = {}
+        """The messages whose turns were in progress before the oldest event that is kept."""
+        self._changes: Final[deque[tuple[int, str, bool]]] = deque()
+        """The events since, by their numbers, that told the beginning of the turn of a message, or its end."""
         self._last = 0
         self._closed = False
         self._news: anyio.Event | None = None
@@ -83,9 +87,11 @@ class Feed:
             How many bytes it takes.
         """
         self._last += 1
+        if message_id is not None and isinstance(event, TurnStarted | TurnEnded):
+            self._changes.append((self._last, message_id, isinstance(event, TurnStarted)))
         frame = framed(self.id_of(self._last), event, message_id)
         if len(frame) > largest:
-            frame = framed(self.id_of(self._last), Gap(missed=1), message_id)
+            frame = framed(self.id_of(self._last), Gap(1, self._running_after(self._last)), message_id)
         self._frames.append(frame)
         self.size += len(frame)
         self._wake()
@@ -95,7 +101,23 @@ class Feed:
         """Keep the oldest event no more; how many bytes that was."""
         size = len(self._frames.popleft())
         self.size -= size
+        while self._changes and self._changes[0][0] <= self.forgotten:
+            _apply(self._running, *self._changes.popleft()[1:])
         return size
+
+    def _running_after(self, number: int) -> list[str]:
+        """The messages whose turns were in progress after an event that is kept or was the latest forgotten."""
+        running = dict(self._running)
+        for place, message_id, is_beginning in self._changes:
+            if place <= number:
+                _apply(running, message_id, is_beginning)
+        return [*running]
+
+    def gap_after(self, place: int | None) -> bytes:
+        """What is told to a reader who has missed the events that are not kept, behind the last one that it has."""
+        forgotten = self.forgotten
+        missed = None if place is None else forgotten - place
+        return framed(self.id_of(forgotten), Gap(missed, self._running_after(forgotten)))
 
     def after(self, number: int) -> tuple[bytes, int]:
         """What follows an event that is kept or was the latest forgotten, as much as is sent at once, and its end."""
@@ -126,6 +148,14 @@ class Feed:
             await self._news.wait()
 
 
+def _apply(running: dict[str, None], message_id: str, is_beginning: bool) -> None:
+    """Have a turn begin or end among those in progress."""
+    if is_beginning:
+        running[message_id] = None
+    else:
+        running.pop(message_id, None)
+
+
 class Reader:
     """One who reads a feed.
 
@@ -146,8 +176,7 @@ class Reader:
         place = self._place
         if place is None or place < feed.forgotten:
             self._place = feed.forgotten
-            missed = None if place is None else feed.forgotten - place
-            return framed(feed.id_of(feed.forgotten), Gap(missed))
+            return feed.gap_after(place)
         data, self._place = feed.after(place)
         if data:
             return data

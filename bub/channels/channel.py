@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
+from typing_extensions import TypeIs
+
 from bub.channels.admission import AdmitDecision, TurnSnapshot
 from bub.envelope import Envelope
+from bub.foreign import missing_members
 from bub.lazy import LazyModule
 from bub.streaming import AsyncStreamEvents, StreamEvent
 
@@ -149,6 +152,26 @@ class ChannelDefaults:
     def admit(self, session_id: str, message: Envelope, turn: TurnSnapshot, /) -> AdmitDecision | None:
         """None: the gateway decides."""
         return None
+
+
+class RestoringChannel(Channel, Protocol):
+    """A channel that makes whole again what an inbox has kept: of a message, that keeps the plain data only."""
+
+    def restore(self, message: Envelope, /) -> Envelope:
+        """A message of the channel that was kept, with what its plain data have not: `fetch` of media, a lifespan.
+
+        It is called before the turn of the message, or before a turn in progress takes it; nobody waits meanwhile. The
+        channel runs then, though not in the program that has received the message. What it cannot restore it leaves.
+
+        Args:
+            message: The message. It is not changed; `replace` gives a copy that may be.
+        """
+        ...
+
+
+def is_restoring(channel: Channel) -> TypeIs[RestoringChannel]:
+    """Whether a channel makes kept messages whole again."""
+    return not missing_members(channel, ("restore",))
 
 
 class ChannelRouter(Protocol):

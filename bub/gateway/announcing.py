@@ -1,4 +1,4 @@
-"""Publishing application events in order, apart from the work that they tell about."""
+"""Telling application events to their handlers in order, apart from the work that they tell about."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
-from math import inf
+from inspect import isawaitable
 from threading import get_ident
-from typing import Final
+from typing import Any, Final
 
 import anyio
+from anyio.abc import TaskGroup
 
 from bub.application import ApplicationBus, ApplicationEvent, CommandChanged, MessageChanged, MessageFate
 from bub.core.tools import Tool
@@ -20,18 +21,17 @@ from bub.gateway.receipts import MessageStatus, Receipt
 logger: Final = logging.getLogger("bub.gateway")
 
 ROOM: Final = 10_000
-"""How many events may wait for slow handlers before messages have to wait too."""
-
-HANGS: Final = 10.0
-"""Seconds after which a handler counts as one that hangs: messages do not wait for it any more."""
-
+"""How many events may wait for one handler; of those that come then, it gets none until half of them are handled."""
 
 is_handling: Final[ContextVar[bool]] = ContextVar("bub.gateway.is_handling", default=False)
 """Whether the caller is a handler of events."""
 
 
 class Announcer:
-    """Emits events one after the other, so that a handler sees changes in the order in which they came.
+    """Has events told to their handlers: to each one after the other, in the order in which they came.
+
+    Plain handlers are called for one event after the other, all in one order. What a handler awaits goes on beside
+    that, and only its own later events wait for it. Where too many do it misses some, which is logged with its name.
 
     A handler that raises is logged: it watches, and cannot fail the work.
 
@@ -49,27 +49,16 @@ class Announcer:
         self._have_changed = False
         self._thread: int | None = None
         self._waiting: Final[deque[ApplicationEvent]] = deque()
+        self._slow: Final[list[_SlowHandler]] = []
         self._wake: anyio.Event | None = None
         self._commands: dict[str, str] = {}
         self._ending = False
-        self._since: float | None = None
-        self._dropped = 0
         self.has_room: Callable[[], None] | None = None
 
     @property
     def is_full(self) -> bool:
-        """Whether so many events wait that no new work should come, as their handlers may still see to them."""
-        return len(self._waiting) >= ROOM and not self._hangs
-
-    @property
-    def full_until(self) -> float:
-        """When no new work waits for handlers any more at the latest, where it does now."""
-        return inf if self._since is None or not self.is_full else self._since + HANGS
-
-    @property
-    def _hangs(self) -> bool:
-        """Whether the handlers of the event in progress do not come back."""
-        return self._since is not None and anyio.current_time() >= self._since + HANGS
+        """Whether so many events wait that no new work should come before the event loop has come to them."""
+        return len(self._waiting) >= ROOM
 
     @property
     def is_watched(self) -> bool:
@@ -77,12 +66,7 @@ class Announcer:
         return self._events.is_watched
 
     def publish(self, event: ApplicationEvent) -> None:
-        """Have an event emitted after those that wait already; it is dropped where too many wait for one that hangs."""
-        if len(self._waiting) >= ROOM and self._hangs:
-            if not self._dropped:
-                logger.error("gateway.event_handler_hangs: events are dropped until it comes back")
-            self._dropped += 1
-            return
+        """Have an event told after those that wait already."""
         self._waiting.append(event)
         self._wake_up()
 
@@ -123,21 +107,33 @@ class Announcer:
         self._commands = now
 
     def end(self) -> None:
-        """Let `run` return when everything is emitted."""
+        """Let `run` return when everything is told."""
         self._ending = True
         self._wake_up()
 
     async def run(self) -> None:
-        """Emit what is published until `end` is called."""
+        """Tell what is published until `end` is called.
+
+        Cancellation:
+            Reaches the handlers; what they have missed is logged.
+        """
         self._thread = get_ident()
         is_handling.set(True)
+        try:
+            async with anyio.create_task_group() as tasks:
+                await self._tell_all(tasks)
+        finally:
+            for slow in self._slow:
+                slow.close()
+
+    async def _tell_all(self, tasks: TaskGroup) -> None:
         while True:
             while self._waiting or self._have_changed:
                 if self._have_changed:
                     self._have_changed = False
                     self._look_at_tools()
                 else:
-                    await self._emit(self._waiting.popleft())
+                    self._tell(self._waiting.popleft(), tasks)
                     if self.has_room is not None and len(self._waiting) == ROOM - 1:
                         self.has_room()
             if self._ending:
@@ -151,19 +147,94 @@ class Announcer:
         except BaseException as error:
             logger.error("gateway.tools_failed", exc_info=failure_of(error, "provide_tools"))
 
-    async def _emit(self, event: ApplicationEvent) -> None:
-        self._since = anyio.current_time()
-        try:
-            await self._events.emit(event)
-        except BaseException as error:
-            name = type(event).__name__
-            failure = failure_of(error, f"handler of {name}")
-            logger.error("gateway.event_handler_failed %s", name, exc_info=failure)
-        finally:
-            self._since = None
-            if self._dropped:
-                logger.warning("gateway.event_handler_is_back: %d events were dropped", self._dropped)
-                self._dropped = 0
+    def _tell(self, event: ApplicationEvent, tasks: TaskGroup) -> None:
+        for handler in self._events.handlers(event):
+            slow = next((one for one in self._slow if one.handler == handler), None)
+            if slow is not None:
+                slow.add(event)
+                continue
+            try:
+                got = handler(event)
+                if isawaitable(got):
+                    slow = _SlowHandler(handler)
+                    self._slow.append(slow)
+                    tasks.start_soon(self._finish, slow, event, got)
+            except BaseException as error:
+                _failed(handler, event, error)
+
+    async def _finish(self, slow: _SlowHandler, event: ApplicationEvent, got: object) -> None:
+        await slow.finish(self._events, event, got)
+        self._slow.remove(slow)
+
+
+class _SlowHandler:
+    """A handler that awaits something, and the events that wait for it meanwhile.
+
+    Args:
+        handler: The handler.
+    """
+
+    def __init__(self, handler: Callable[[ApplicationEvent], object]) -> None:
+        self.handler: Final = handler
+        self._waiting: Final[deque[ApplicationEvent]] = deque()
+        self._missed = 0
+
+    def add(self, event: ApplicationEvent) -> None:
+        """Have an event wait; it is missed where too many do."""
+        if not self._missed and len(self._waiting) < ROOM:
+            self._waiting.append(event)
+            return
+        if not self._missed:
+            text = "gateway.event_handler_hangs %s: %d events wait for it, and it misses those that come now"
+            logger.error(text, _named(self.handler), len(self._waiting))
+        self._missed += 1
+
+    async def finish(self, events: ApplicationBus, event: ApplicationEvent, got: object) -> None:
+        """Await what the handler does, event after event, until none waits.
+
+        Args:
+            events: Knows whether the handler is still registered.
+            event: What it was called with.
+            got: What it gave.
+        """
+        while True:
+            try:
+                if isawaitable(got):
+                    await got
+            except BaseException as error:
+                _failed(self.handler, event, error)
+            if len(self._waiting) <= ROOM // 2:
+                self._tell_missed()
+            if not self._waiting:
+                return
+            event, got = self._waiting.popleft(), None
+            try:
+                if self.handler in events.handlers(event):  # else it was removed meanwhile
+                    got = self.handler(event)
+            except BaseException as error:
+                _failed(self.handler, event, error)
+
+    def close(self) -> None:
+        """Say what was missed, as nobody waits for the handler any more."""
+        self._missed += len(self._waiting)
+        self._tell_missed()
+
+    def _tell_missed(self) -> None:
+        if self._missed:
+            logger.warning("gateway.events_missed %s: %d", _named(self.handler), self._missed)
+            self._missed = 0
+
+
+def _failed(handler: Callable[[ApplicationEvent], object], event: ApplicationEvent, error: BaseException) -> None:
+    kind, name = type(event).__name__, _named(handler)
+    failure = failure_of(error, f"handler {name} of {kind}")
+    logger.error("gateway.event_handler_failed %s: %s", kind, name, exc_info=failure)
+
+
+def _named(handler: object) -> str:
+    """How the log names a handler."""
+    named: Any = handler if hasattr(handler, "__qualname__") else type(handler)  # Any: any callable may be a handler
+    return f"{named.__module__}.{named.__qualname__}"
 
 
 def _changed(receipt: Receipt, status: MessageFate, reason: str, session_id: str) -> MessageChanged:

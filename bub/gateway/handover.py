@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import Context, copy_context
 from typing import Final
 
@@ -14,8 +14,9 @@ from bub.envelope import Envelope
 from bub.framework.framework import BubFramework
 from bub.gateway.announcing import Announcer
 from bub.gateway.faults import failure_of
+from bub.gateway.hosting import ChannelHost
 from bub.gateway.inboxes import HoldingInbox, TurnInbox, is_claiming_inbox, is_holding_inbox, is_immediate_inbox
-from bub.gateway.kept_messages import kept_form
+from bub.gateway.kept_messages import kept_form, restored
 from bub.gateway.receipts import Receipt
 from bub.gateway.sessions import Session
 from bub.turn import TurnState
@@ -32,14 +33,16 @@ class Handover:
     Args:
         framework: Whose inbox it is.
         announcer: Is told what becomes of the messages.
+        hosts: The channels by name.
 
     Attributes:
         holding: The inbox, when it keeps messages that wait elsewhere.
     """
 
-    def __init__(self, framework: BubFramework, announcer: Announcer) -> None:
+    def __init__(self, framework: BubFramework, announcer: Announcer, hosts: Mapping[str, ChannelHost]) -> None:
         self._framework: Final = framework
         self._announcer: Final = announcer
+        self._hosts: Final = hosts
         self._context: Context | None = None
         self.holding: HoldingInbox | None = None
 
@@ -59,7 +62,12 @@ class Handover:
     ) -> SteeringInbox | None:
         """The inbox of the application as turns get it."""
         inbox = self.inbox
-        return None if inbox is None else TurnInbox(inbox, session_of, self._look, was_put)
+        return None if inbox is None else TurnInbox(inbox, session_of, self._look, was_put, self._restored)
+
+    def _restored(self, message: Envelope, session_id: str) -> Envelope:
+        """A message that was kept, as its channel makes it whole again."""
+        host = self._hosts.get(message.channel or "")
+        return restored(message, session_id, host.channel if host is not None and host.is_up else None)
 
     def count(self, session: Session) -> int:
         """How many messages of a session wait in the inbox."""
@@ -115,8 +123,13 @@ class Handover:
             if receipt.status == "accepted":
                 self._announcer.move(receipt, "delivered")
 
-    async def take_back(self, session: Session) -> list[Receipt]:
-        """What no turn has taken, to wait for turns of its own; what was taken has the outcome of its turn."""
+    async def take_back(self, session: Session, *, to_keep: bool = False) -> list[Receipt]:
+        """What no turn has taken, to wait for turns of its own; what was taken has the outcome of its turn.
+
+        Args:
+            session: The session.
+            to_keep: Whether it is only kept anew, and not run any more.
+        """
         inbox = self.inbox
         gate = session.use_inbox()
         await gate.enter()
@@ -124,7 +137,7 @@ class Handover:
         taken, session.taken = session.taken, ()
         try:
             left = await _taken(inbox, session.state())
-            delivered, rest = session.split_steered(left, self._context)
+            delivered, rest = session.split_steered(left, None if to_keep else self._restored, self._context)
         except BaseException as raised:
             try:
                 error = self._failed("take", raised, session)

@@ -45,6 +45,11 @@ class ChannelHost:
         self._stopping: Final = anyio.Event()
         self._ended: Final = anyio.Event()
 
+    @property
+    def is_up(self) -> bool:
+        """Whether the channel can be asked for something."""
+        return self.state in ("starting", "running")
+
     async def run(self) -> None:
         """Start the channel, and stop it when that is asked for, or when it fails."""
         stopped = False

@@ -10,8 +10,7 @@ from typing_extensions import TypeIs
 
 from bub.channels.steering import INBOX_MEMBERS, DurableInbox, SteeringInbox
 from bub.envelope import Envelope
-from bub.gateway.kept_messages import warn_of_lost_media
-from bub.gateway.receipts import Receipt
+from bub.gateway.kept_messages import Restored
 from bub.gateway.sessions import Session
 from bub.turn import SESSION_ID, TurnState
 
@@ -99,6 +98,7 @@ class TurnInbox:
         session_of: Finds a session that has work.
         taken: Is told that the turn of a session has taken messages.
         was_put: Is told that a message was put in for the session of an id.
+        restored: Makes a message whole again that was put in before the gateway started, or by somebody else.
     """
 
     def __init__(
@@ -107,11 +107,13 @@ class TurnInbox:
         session_of: Callable[[str], Session | None],
         taken: Callable[[Session], None],
         was_put: Callable[[str], None],
+        restored: Restored,
     ) -> None:
         self._inbox: Final = inbox
         self._session_of: Final = session_of
         self._taken: Final = taken
         self._was_put: Final = was_put
+        self._restored: Final = restored
 
     async def put(self, message: Envelope, state: TurnState, /) -> None:
         """Keep a message behind those that wait already."""
@@ -131,13 +133,13 @@ class TurnInbox:
         if not messages:
             return []
         session.in_inbox = True
-        originals = session.originals(messages)
-        session.taken = [*session.taken, *zip(messages, originals, strict=True)]
+        both = zip(messages, session.originals(messages), strict=True)
+        handed = [
+            self._restored(message, session.id) if original is None else original.message for message, original in both
+        ]
+        session.taken = [*session.taken, *zip(messages, handed, strict=True)]
         self._taken(session)
-        for message, original in zip(messages, originals, strict=True):
-            if original is None:
-                warn_of_lost_media(message, session.id)
-        return [_handed(pair) for pair in zip(messages, originals, strict=True)]
+        return handed
 
     async def give_back(self, messages: Sequence[Envelope], state: TurnState, /) -> None:
         """Put taken messages back, in the same order, before those that came since."""
@@ -147,7 +149,7 @@ class TurnInbox:
         taken = [] if session is None else list(session.taken)
         back: list[Envelope] = []
         for message in messages:
-            place = next((place for place, pair in enumerate(taken) if message is _handed(pair)), None)
+            place = next((place for place, pair in enumerate(taken) if message is pair[1]), None)
             back.append(message if place is None else taken.pop(place)[0])
         await self._inbox.give_back(back, state)
         if session is not None:
@@ -158,9 +160,3 @@ class TurnInbox:
     def count(self, state: TurnState, /) -> int:
         """How many messages of the session wait."""
         return self._inbox.count(state)
-
-
-def _handed(taken: tuple[Envelope, Receipt | None]) -> Envelope:
-    """What a turn gets: the message that was put in, as a file does not keep all of it."""
-    message, receipt = taken
-    return message if receipt is None else receipt.message

@@ -68,7 +68,8 @@ class ChannelManager:
         self._rules: Final = channels
         self._limits: Final = limits
         self._announcer: Final = Announcer(framework.events, framework.collect_tools)
-        self._handover: Final = Handover(framework, self._announcer)
+        self._hosts: Final[dict[str, ChannelHost]] = {}
+        self._handover: Final = Handover(framework, self._announcer, self._hosts)
         self._sessions: Final = Sessions(
             framework,
             self._announcer,
@@ -82,7 +83,6 @@ class ChannelManager:
             stream_output=stream_output,
             max_turns=limits.max_turns,
         )
-        self._hosts: Final[dict[str, ChannelHost]] = {}
         self._arrivals: Final = Arrivals(
             framework, self._sessions, self._handover, self._announcer, limits, self._hosts
         )
@@ -337,7 +337,7 @@ class ChannelManager:
     def _host(self, message: Envelope) -> ChannelHost | None:
         """The channel that an answer to a message, or the message itself, goes to."""
         host = self._hosts.get(message.output_channel or message.channel or "")
-        return host if host is not None and host.state in ("starting", "running") else None
+        return host if host is not None and host.is_up else None
 
 
 def _left_behind(what: str, name: str) -> None:

@@ -85,8 +85,7 @@ class Room:
                 while self.is_full(session):
                     if self.more is None:
                         self.more = anyio.Event()
-                    with anyio.move_on_at(self._announcer.full_until):
-                        await self.more.wait()
+                    await self.more.wait()
                 if not session.enter_at_once():
                     await session.enter()
                 if not self.is_full(session):

@@ -13,7 +13,7 @@ import anyio
 from bub.application import WorkChanged
 from bub.channels.admission import TurnSnapshot
 from bub.envelope import Envelope
-from bub.gateway.kept_messages import receipt_of
+from bub.gateway.kept_messages import Restored, receipt_of
 from bub.gateway.receipts import Receipt
 from bub.gateway.workers import Worker
 from bub.turn import SESSION_ID, TurnState
@@ -146,7 +146,7 @@ class Session:
         waiting: Messages that wait until no turn is running, by their order of arrival.
         in_inbox: Whether the inbox may hold messages of the session that nobody will take otherwise.
         kept: Whether what an earlier program has left there has to be taken out before any turn begins.
-        taken: What the turns in progress have taken from the inbox, each with the receipt of what was put in.
+        taken: What the turns in progress have taken from the inbox, each with the message that they were given for it.
         steered: Messages that were put into the inbox during the turns in progress, by their order of arrival.
         workers: Who runs the turns that have begun.
         admitting: How many messages are being admitted, or wait for that.
@@ -174,7 +174,7 @@ class Session:
         self.steered: list[Receipt] = []
         self.in_inbox: bool = False
         self.kept: bool = False
-        self.taken: Sequence[tuple[Envelope, Receipt | None]] = ()
+        self.taken: Sequence[tuple[Envelope, Envelope]] = ()
         self.workers: set[Worker] = set()
         self.admitting: int = 0
         self.gate: Gate | None = None
@@ -302,8 +302,8 @@ class Session:
         Args:
             messages: What the inbox gave, oldest first, which may be copies.
         """
-        taken = {id(receipt) for _, receipt in self.taken}
-        candidates = [receipt for receipt in self.steered if id(receipt) not in taken]
+        given = {id(message) for _, message in self.taken}
+        candidates = [receipt for receipt in self.steered if id(receipt.message) not in given]
         found: list[Receipt | None] = []
         place = 0
         for message in messages:
@@ -314,7 +314,7 @@ class Session:
         return found
 
     def split_steered(
-        self, left: Sequence[Envelope], context: Context | None = None
+        self, left: Sequence[Envelope], restored: Restored | None = None, context: Context | None = None
     ) -> tuple[list[Receipt], list[Receipt]]:
         """Who of the steered was delivered, and the receipts of what was left in the inbox.
 
@@ -323,6 +323,7 @@ class Session:
 
         Args:
             left: What the inbox had left, oldest first.
+            restored: Makes messages whole again that somebody else put there; None leaves them as they are.
             context: The context variables for the turns of messages that somebody else put there.
         """
         steered = self.steered
@@ -334,7 +335,8 @@ class Session:
             while place >= 0 and not _is_same(steered[place].message, message):
                 place -= 1
             if place < 0:
-                rest.append(receipt_of(message, rest[-1].number if rest else self._after(), self.id, context))
+                number = rest[-1].number if rest else self._after()
+                rest.append(receipt_of(message, number, self.id, context, restored))
                 continue
             delivered += steered[place + 1 : end]
             rest.append(steered[place])

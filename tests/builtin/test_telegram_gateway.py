@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import sqlite3
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from functools import partial
+from pathlib import Path
 
 import anyio
 import pytest
+from typing_extensions import override
 
+from bub.builtin.sqlite_inbox import SQLiteSteeringInbox
 from bub.builtin.telegram_channel import TelegramChannel
 from bub.channels.channel import Channel, MessageHandler, StopTurns
 from bub.envelope import Envelope
@@ -18,7 +24,15 @@ from bub.gateway.manager import ChannelManager
 from bub.hooks.markers import hookimpl
 from bub.prompt import LegacyPrompt
 from bub.streaming import StreamEvent, TextDelta
-from tests.doubles.telegram_server import GUARD, TelegramServer, quick_settings, telegram_server
+from tests.doubles.telegram_server import (
+    BOT,
+    GROUP,
+    GUARD,
+    TOKEN,
+    TelegramServer,
+    quick_settings,
+    telegram_server,
+)
 
 LIMITS = GatewayLimits(debounce_quiet=0.05, drain=0.2)
 
@@ -154,3 +168,161 @@ async def test_s84_a_gateway_that_is_interrupted_ends_in_order() -> None:
         assert plugin.ended
         assert server.updates == []
         assert server.texts() == ["You said:"]
+
+
+# ------------------------------------------------------------------------------------------------------- a restart
+
+KILLED = """
+import sys, anyio
+from bub import BubFramework, hookimpl
+from bub.builtin.sqlite_inbox import SQLiteSteeringInbox
+from bub.builtin.telegram_channel import TelegramChannel
+from bub.builtin.telegram_settings import TelegramSettings
+from bub.channels.steering import STEERING_INBOX
+from bub.gateway.limits import GatewayLimits
+from bub.gateway.manager import ChannelManager
+from bub.streaming import TextDelta
+
+token, url, file, takes = sys.argv[1:]
+
+class Plugin:
+    @hookimpl.provide_channels
+    def provide_channels(self, message_handler):
+        settings = TelegramSettings(token=token, allow_users=frozenset({"ann"}), base_url=url, album_wait=0.05)
+        return [TelegramChannel(message_handler, settings)]
+
+    @hookimpl.provide_steering_inbox
+    def provide_steering_inbox(self):
+        return SQLiteSteeringInbox(file)
+
+    @hookimpl.run_model_stream
+    async def run_model_stream(self, state):
+        yield TextDelta("Looking")
+        inbox = STEERING_INBOX.require(state)
+        while takes == "True":
+            for message in await inbox.take(state):
+                yield TextDelta(f" too at {message.content}: {await message.media[0].read()}")
+            await anyio.sleep(0.01)
+        await anyio.sleep_forever()
+
+framework = BubFramework()
+framework.register(Plugin())
+manager = ChannelManager(framework, stream_output=True, limits=GatewayLimits(debounce_quiet=0.05))
+anyio.run(manager.run)
+"""
+
+
+class Looking(Plugin):
+    """A gateway with an inbox in a file, and a model that looks at what is attached.
+
+    Attributes:
+        seen: The messages with what was attached.
+    """
+
+    def __init__(self, server: TelegramServer, file: Path, token: str = TOKEN) -> None:
+        super().__init__(server)
+        self.seen: list[tuple[str, list[bytes | None]]] = []
+        self._settings = quick_settings(server, token=token)
+        self._file = file
+
+    @hookimpl.provide_channels
+    @override
+    def provide_channels(self, message_handler: MessageHandler) -> list[Channel]:
+        return [TelegramChannel(message_handler, self._settings)]
+
+    @hookimpl.provide_steering_inbox
+    def provide_steering_inbox(self) -> Iterator[SQLiteSteeringInbox]:
+        with closing(SQLiteSteeringInbox(self._file)) as inbox:
+            yield inbox
+
+    @hookimpl.load_state
+    async def load_state(self, message: Envelope) -> None:
+        self.seen.append((message.content, [await item.read() for item in message.media]))
+
+
+def rows(file: Path) -> int:
+    """How many messages a file keeps."""
+    with closing(sqlite3.connect(file)) as database:
+        (count,) = database.execute("SELECT COUNT(*) FROM steering").fetchone()
+        return int(count)
+
+
+async def killed(server: TelegramServer, file: Path, *, takes: bool = False) -> None:
+    """Have a gateway receive a picture and answer it, get two more meanwhile, and be killed."""
+    server.files |= {"photo": b"A photo", "text": b"A text", "voice": b"A voice"}
+    sizes = [{"file_id": name, "file_unique_id": name, "width": 1, "height": 1} for name in ("thumb", "photo")]
+    command = [sys.executable, "-c", KILLED, TOKEN, server.url, str(file), str(takes)]
+    async with await anyio.open_process(command, stdout=None, stderr=None) as process:
+        try:
+            server.receive(caption="first", photo=sizes, chat=GROUP, reply_to_message=OURS)
+            await server.until(lambda: server.texts(-100) == ["Looking"])
+            server.receive(
+                caption="second",
+                document={"file_id": "text", "file_unique_id": "text", "file_name": "a.txt", "mime_type": "text/plain"},
+                voice={"file_id": "voice", "file_unique_id": "voice", "duration": 1},
+                chat=GROUP,
+                reply_to_message=OURS,
+            )
+            with anyio.fail_after(GUARD):
+                while rows(file) < 2:  # another process writes it
+                    await anyio.sleep(0.01)
+            if takes:
+                await server.until(lambda: server.texts(-100) == ["Looking too at second: b'A voice'"])
+            await server.until(lambda: server.updates == [])
+        finally:
+            process.kill()
+
+
+OURS = {"message_id": 1, "date": 1_700_000_000, "chat": GROUP, "from": BOT, "text": "Show me."}
+"""A message of the bot: who answers it, means the bot."""
+
+
+@pytest.mark.parametrize("takes", [False, True])
+async def test_what_is_attached_to_a_message_outlives_a_killed_program(
+    takes: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of the message whose turn was in progress, and of the one that steered it, waiting or taken; also as answers."""
+    async with telegram_server() as server:
+        await killed(server, tmp_path / "inbox.db", takes=takes)
+        before = len(server.texts(-100))
+        framework = BubFramework()
+        looking = Looking(server, tmp_path / "inbox.db")
+        framework.register(looking, name="plugin")
+        async with framework.running(), ChannelManager(framework, stream_output=True, limits=LIMITS):
+            await server.until(lambda: len(server.texts(-100)) == before + 2)
+    assert looking.seen == [("first", [b"A photo"]), ("second", [b"A voice", b"A text"])]
+    answered = [request.json("reply_parameters")["message_id"] for request in server.calls("sendMessage")]
+    assert len(answered) == 3
+    assert answered[0] == answered[1] != answered[2]
+    assert server.calls("sendChatAction")
+    assert "media_lost" not in caplog.text
+    assert rows(tmp_path / "inbox.db") == 0
+
+
+async def test_what_was_attached_is_gone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Also for another bot, which does not know the files of the first one: the messages come, and it is logged."""
+    async with telegram_server() as server:
+        await killed(server, tmp_path / "inbox.db")
+        del server.files["photo"], server.files["text"]
+        framework = BubFramework()
+        looking = Looking(server, tmp_path / "inbox.db")
+        framework.register(looking, name="plugin")
+        async with framework.running(), ChannelManager(framework, stream_output=True, limits=LIMITS):
+            await server.until(lambda: len(server.texts(-100)) == 3)
+    assert looking.seen == [("first", [None]), ("second", [b"A voice", None])]
+    assert caplog.text.count("telegram.file_gone") == 2
+
+
+async def test_a_channel_that_does_not_run_restores_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with telegram_server() as server:
+        await killed(server, tmp_path / "inbox.db")
+        framework = BubFramework()
+        looking = Looking(server, tmp_path / "inbox.db", token="")
+        framework.register(looking, name="plugin")
+        manager = ChannelManager(framework, channels=["!telegram"], stream_output=True, limits=LIMITS)
+        async with framework.running(), manager:
+            while manager.busy_sessions:
+                await anyio.sleep(0)
+    assert looking.seen == [("first", [None]), ("second", [None, None])]
+    assert caplog.text.count("gateway.media_lost telegram:-100") == 3
+    assert "gateway.media_lost telegram:-100: document a.txt cannot be loaded" in caplog.text

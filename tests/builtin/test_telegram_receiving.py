@@ -174,7 +174,7 @@ async def test_what_is_attached_is_fetched_when_it_is_read(
         message = await talk.message()
         assert not server.calls("getFile")
         (item,) = message.media
-        assert (item.type, item.media_type, item.name) == (kind, media_type, name)
+        assert (item.type, item.media_type, item.name, item.file_id) == (kind, media_type, name, "f")
         assert await item.read() == b"data"
 
 
@@ -187,11 +187,13 @@ async def test_a_file_that_is_too_large_or_gone_reads_as_none(
             server.receive(document=file(name, **({} if size is None else {"file_size": size})))
         await talk.message(4)
         assert [await one.media[0].read() for one in talk.received] == [None, None, None, bytes(10)]
+        server.fail("getFile", Answer({"file_id": "small", "file_unique_id": "small", "file_path": "x/gone"}))
+        assert await talk.received[3].media[0].read() is None
         server.fail("getFile", Refusal(500, "Internal"))
         with pytest.raises(ChannelError, match="cannot fetch a file from Telegram"):
             await talk.received[3].media[0].read()
     assert [record.message.split(":")[0] for record in caplog.records if "file_" in record.message] == [
-        "telegram.file_too_large", "telegram.file_too_large", "telegram.file_gone",
+        "telegram.file_too_large", "telegram.file_too_large", "telegram.file_gone", "telegram.file_gone",
     ]  # fmt: skip
 
 

@@ -14,7 +14,10 @@ import anyio
 import pytest
 
 from bub.builtin.telegram_channel import TelegramChannel
+from bub.builtin.telegram_reading import Address
+from bub.builtin.telegram_sending import Chat
 from bub.builtin.telegram_settings import TelegramSettings
+from bub.builtin.telegram_stream import Reply, message_pieces
 from bub.envelope import Envelope, MediaItem
 from bub.errors import ChannelError
 from bub.streaming import EventStream, StreamEvent, TextDelta, Usage, UsageReported
@@ -115,6 +118,44 @@ async def test_marks_that_telegram_refuses_are_left_out(server: TelegramServer) 
         await talk.channel.send(to("7", "**bold** text"))
     assert server.texts() == ["bold text"]
     assert "entities" not in server.calls("sendMessage")[-1].fields
+
+
+async def test_the_address_of_a_link_stays_when_its_marks_are_refused(server: TelegramServer) -> None:
+    """Also where the text gets too long for one message by that; the next messages have their marks."""
+    links = " ".join(f"[link{number}](https://a.b/{number}/{'x' * 30})" for number in range(200))
+    expected = " ".join(f"link{number} (https://a.b/{number}/{'x' * 30})" for number in range(200))
+    words = "word " * 800
+    async with talking(server) as talk:
+        server.fail("sendMessage", REFUSED)
+        await talk.channel.send(to("7", f"{links}\n\n{words}**end**"))
+    assert " ".join(server.texts()).split() == f"{expected} {words} end".split()
+    assert [units(text) <= 4096 for text in server.texts()] == [True] * 5
+    marks = [[one["type"] for one in message["entities"]] for message in server.chats["7"].values()]
+    assert marks == [[], [], [], [], ["bold"]]
+
+
+async def test_an_answer_that_grows_stays_one_text_when_its_marks_are_refused(server: TelegramServer) -> None:
+    """What was one message becomes two by the addresses, and one again without them; nothing is sent twice."""
+    long = f"{'a' * 4000} [b](https://a.b/{'x' * 200})"
+    async with talking(server) as talk:
+        chat = channel_chat(talk)
+        reply = Reply(chat)
+        await reply.show(message_pieces("begin"))
+        server.fail("editMessageText", REFUSED)
+        await reply.show(message_pieces(long))
+        assert server.texts() == [f"{'a' * 4000} b", f"(https://a.b/{'x' * 200})"]
+        count = len(server.requests)
+        await reply.show(message_pieces(long))
+        assert not [one for one in server.requests[count:] if one.method in SENDING]
+        await reply.show(message_pieces(f"{long} **c**"))
+        assert server.texts() == [f"{'a' * 4000} b c"]
+
+
+def channel_chat(talk: Talk) -> Chat:
+    """The chat of the channel in which the tests write."""
+    running = talk.channel._running  # pyright: ignore[reportPrivateUsage]  # a reply is shown by the channel alone
+    assert running is not None
+    return running._chat(Address(7))  # pyright: ignore[reportPrivateUsage]
 
 
 @pytest.mark.parametrize("text", ["", "  \n"])
@@ -492,6 +533,19 @@ async def test_a_text_too_long_for_a_caption_stands_before_the_picture(server: T
         await talk.channel.send(to("7", "b" * 1024, MediaItem(type="image", data=b"x")))
     methods = [request.method for request in server.requests if request.method.startswith("send")]
     assert methods == ["sendMessage", "sendPhoto", "sendPhoto"]
+
+
+async def test_a_caption_whose_marks_are_refused_keeps_the_addresses(server: TelegramServer) -> None:
+    """One that would be too long with them is no caption."""
+    picture = MediaItem(type="image", data=b"x")
+    async with talking(server) as talk:
+        server.fail("sendPhoto", REFUSED)
+        await talk.channel.send(to("7", "[see](https://a.b)", picture))
+        await talk.channel.send(to("7", f"[see](https://a.b/{'x' * 1024})", picture))
+    (request,) = server.calls("sendDocument")
+    assert request.fields["caption"] == "see (https://a.b)"
+    methods = [request.method for request in server.requests if request.method.startswith("send")]
+    assert methods == ["sendPhoto", "sendDocument", "sendMessage", "sendPhoto"]
 
 
 async def test_a_picture_that_telegram_does_not_take_is_sent_as_a_file(server: TelegramServer) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bub.builtin.telegram_markup import marked_up
 from bub.builtin.telegram_sending import to_entities
-from bub.builtin.telegram_text import MESSAGE_LIMIT, Marked, Span, pieces, utf16_length
+from bub.builtin.telegram_text import MESSAGE_LIMIT, Marked, Span, pieces, plain, utf16_length
 
 FAMILY = "\N{MAN}\u200d\N{WOMAN}\u200d\N{GIRL}"
 TEXTS = st.text(
@@ -49,6 +49,18 @@ def test_the_pieces_are_the_text_within_the_limit_and_every_span_goes_on(marked:
         start += len(piece.text)
     whole = {(span._replace(start=0, end=0), place) for span in marked.spans for place in range(span.start, span.end)}
     assert covered == whole
+
+
+@given(marked_texts())
+@example(Marked("ab", (Span("text_link", 0, 2, "https://out.er"), Span("text_link", 0, 2, "https://in.ner"))))
+@example(Marked("https://a.b c", (Span("bold", 0, 13), Span("text_link", 0, 11, "https://a.b"))))
+def test_without_marks_the_text_has_the_address_of_each_link_behind_it(marked: Marked) -> None:
+    expected = ""
+    for place in range(len(marked.text) + 1):
+        ended = [one for one in reversed(marked.spans) if (one.kind, one.end) == ("text_link", place)]
+        told = [one.detail for one in ended if marked.text[one.start : place] != one.detail]
+        expected += "".join(f" ({address})" for address in told) + marked.text[place : place + 1]
+    assert plain(marked) == (expected, ())
 
 
 @given(TEXTS)

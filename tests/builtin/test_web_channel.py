@@ -755,7 +755,7 @@ async def test_it_can_be_started_again() -> None:
                 async with gateway.client() as client:
                     if last:
                         async with event_stream(client, "s", last) as reader:
-                            assert (await reader.next()).data == {"type": "gap", "missed": None}
+                            assert (await reader.next()).data == {"type": "gap", "missed": None, "running": []}
                     last = (await client.post("/sessions/s/messages", json={"content": "x"})).json()["last_event_id"]
                 await gateway.channel.stop()
                 tasks.cancel_scope.cancel()

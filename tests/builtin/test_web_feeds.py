@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bub.builtin.web_errors import RequestError
-from bub.builtin.web_events import Gap, SessionEvent, encoded
+from bub.builtin.web_events import Gap, SessionEvent, TurnEnded, TurnStarted, encoded
 from bub.builtin.web_feeds import HEARTBEAT, Feeds, Reader
 from bub.builtin.web_settings import WebSettings
 from bub.streaming import TextDelta, ToolProgress, ToolReturned
@@ -88,10 +88,45 @@ async def test_a_slow_reader_is_told_how_much_it_has_missed() -> None:
         for number in range(10):
             kept.publish("s", TextDelta(str(number)))
         ((event_id, kind, told),) = frames(await reader.next())
-        assert (kind, told) == ("gap", {"type": "gap", "missed": 7})
+        assert (kind, told) == ("gap", {"type": "gap", "missed": 7, "running": []})
         assert texts(await reader.next()) == ["7", "8", "9"]
     with kept.reading("s", event_id) as reader:  # the connection broke after the gap
         assert texts(await reader.next()) == ["7", "8", "9"]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["begin", "end", "end large", "text"]))), st.data())
+@settings(max_examples=60)
+def test_a_gap_tells_which_turns_are_in_progress_behind_it(
+    published: list[tuple[str, str]], data: st.DataObject
+) -> None:
+    """Whoever has missed events and goes on from the gap knows the same as one who has read all."""
+    kept = feeds(buffer_events=data.draw(st.integers(1, 6)), buffer_bytes=1_000)
+    first = kept.open("s").last_id
+    running: list[str] = []
+    for message_id, what in published:
+        if what == "text":
+            kept.publish("s", TextDelta("x"), message_id)
+            continue
+        ended = TurnEnded("failed", "x" * 2_000 if what == "end large" else None)
+        kept.publish("s", TurnStarted() if what == "begin" else ended, message_id)
+        running = [one for one in running if one != message_id] + [message_id] * (what == "begin")
+
+    async def read() -> set[object]:
+        known: set[object] = set()
+        with kept.reading("s", data.draw(st.sampled_from(["0", first, "of another feed"]))) as reader:
+            kept.close()
+            while (found := await reader.next()) is not None:
+                for _, kind, told in frames(found):
+                    if kind == "gap":
+                        assert isinstance(told["running"], list)
+                        known = {*told["running"]}
+                    elif kind == "turn_started":
+                        known.add(told["message_id"])
+                    elif kind == "turn_ended":
+                        known.discard(told["message_id"])
+        return known
+
+    assert anyio.run(read) == set(running)
 
 
 @pytest.mark.parametrize("last_event_id", ["feed.3", "nonsense", "", ".", "²", "{}.99", "{}.²", "{}." + "9" * 5000])
@@ -194,7 +229,7 @@ CIRCLE.append(CIRCLE)
         (ToolReturned("c", "t", {"day": date(2024, 2, 29)}), {"result": {"day": "2024-02-29"}}),
         (ToolReturned("c", "t", float("nan")), {"result": None}),
         (TextDelta("a\udc97b\n\r\u2028"), {"text": "a\udc97b\n\r\u2028"}),
-        (Gap(), {"missed": None}),
+        (Gap(), {"missed": None, "running": []}),
     ],
 )
 def test_s72_s74_any_event_becomes_one_line_of_json(event: SessionEvent, told: dict[str, object]) -> None:

@@ -336,14 +336,52 @@ async def test_an_answer_that_is_not_made_again_after_a_restart_is_over(site: Si
     await page.evaluate("SHOW.turn_started({ message_id: 'gone' })")
     await page.evaluate("SHOW.text_delta({ message_id: 'gone', text: 'Half an' })")
     await page.evaluate("SHOW.turn_started({ message_id: 'waits' })")
-    await page.evaluate("SHOW.gap({ missed: 3 })")  # its own channel still makes it
+    await page.evaluate("SHOW.gap({ missed: 3, running: ['gone', 'waits'] })")  # its own channel still makes it
     answer = page.get_by_role("article", name="Answer")
     await expect(answer.first).to_have_attribute("aria-busy", "true")
-    await page.evaluate("SHOW.gap({ missed: null })")
+    await page.evaluate("SHOW.gap({ missed: null, running: [] })")
     await expect(answer).to_have_text("Half an")
     await expect(answer).to_have_attribute("aria-busy", "false")
     await expect(page.get_by_role("button", name="Stop")).to_be_hidden()
     await page.close()
+
+
+async def test_after_a_gap_the_page_knows_which_turns_are_in_progress(browser: Browser) -> None:
+    """It was away, and neither the end of one turn nor the beginning of the next one is kept."""
+    async with running(WebSettings(port=0, buffer_events=4)) as site:
+        page = await opened(browser, f"{site.address}/#gap")
+        answer = page.get_by_role("article", name="Answer")
+        stop = page.get_by_role("button", name="Stop")
+        missing = page.get_by_text("events are missing here.")
+        await say(page, "story")
+        await expect(answer).to_have_text("Once upon")
+        await expect(stop).to_be_visible()
+        assert site.manager is not None
+        await page.evaluate("reading.abort()")
+        site.go_on.set()
+        await answered(site.manager)
+        await page.evaluate("send('unheard')")
+        await answered(site.manager)
+        await page.evaluate("void read()")
+        await expect(missing).to_have_count(1)
+        await expect(stop).to_be_hidden()
+        await expect(answer.first).to_have_attribute("aria-busy", "false")
+        await page.evaluate("reading.abort()")
+        for text in ("make it short", "one", "two", "three", "four"):
+            await page.evaluate(f"send('{text}')")
+        await page.evaluate("void read()")
+        await expect(missing).to_have_count(2)
+        await expect(stop).to_be_visible()
+        site.go_on_again.set()
+        await expect(answer.last).to_have_text("four")
+        await expect(stop).to_be_hidden()
+        await page.close()
+
+
+async def answered(manager: ChannelManager) -> None:
+    """Return when nothing is in progress."""
+    while manager.busy_sessions:
+        await anyio.sleep(0.01)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

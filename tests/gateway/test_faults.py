@@ -25,11 +25,8 @@ from bub.core.tools import Tool
 from bub.envelope import Envelope
 from bub.errors import ExitError
 from bub.framework.agent_plugins import AgentPlugins
-from bub.gateway import announcing
 from bub.gateway.faults import failure_of
 from bub.gateway.limits import GatewayLimits
-from bub.gateway.manager import ChannelManager
-from bub.gateway.receipts import Receipt
 from bub.hooks.markers import hookimpl
 from bub.testing.scripted_model import Call, Reply, ScriptedModel
 from bub.turn import TurnState
@@ -405,68 +402,6 @@ async def test_an_inbox_that_ends_the_program(call: str, caplog: pytest.LogCaptu
         await until(lambda: manager.busy_sessions == 0)
     assert isinstance(receipts[1].error, ExitError if call == "take" else type(None))
     assert f"gateway.inbox_failed {call}: expected an Exception, got SystemExit: 3" in caplog.text
-
-
-async def full(manager: ChannelManager) -> None:
-    """Have as many events wait for a handler as there is room for."""
-    while not manager._announcer.is_full:  # pyright: ignore[reportPrivateUsage]  # there is no other sign of that
-        await (await manager.submit(said("p 1"))).done()
-
-
-async def test_a_handler_that_hangs_stops_no_messages(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Its events are dropped after a while, with one line; when it comes back, it gets events again."""
-    monkeypatch.setattr(announcing, "ROOM", 10)
-    monkeypatch.setattr(announcing, "HANGS", 0.2)
-    back = anyio.Event()
-    seen: list[WorkChanged] = []
-
-    async def hangs(event: WorkChanged) -> None:
-        seen.append(event)
-        await back.wait()
-
-    turns = Turns()
-    framework, manager = gateway(turns)
-    framework.events.on(WorkChanged, hangs)
-    turns.end("p 1")
-    async with framework.running(), manager:
-        await full(manager)
-        for _ in range(20):
-            assert await (await manager.submit(said("p 1"))).done() == "processed"
-        assert caplog.text.count("gateway.event_handler_hangs") == 1
-        assert len(seen) == 1
-        back.set()
-        await until(lambda: "gateway.event_handler_is_back" in caplog.text)
-        count = len(seen)
-        await manager.submit(said("p 1"))
-        await until(lambda: len(seen) > count)
-
-
-async def test_a_sender_goes_on_when_a_slow_handler_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though no turn is in progress that would make room."""
-    monkeypatch.setattr(announcing, "ROOM", 10)
-    back = anyio.Event()
-
-    async def slow(event: WorkChanged) -> None:
-        await back.wait()
-
-    turns = Turns()
-    framework, manager = gateway(turns)
-    framework.events.on(WorkChanged, slow)
-    turns.end("p 1")
-    receipts: list[Receipt] = []
-
-    async def send() -> None:
-        receipts.append(await manager.submit(said("p 1")))
-
-    async with framework.running(), manager, anyio.create_task_group() as tasks:
-        await full(manager)
-        tasks.start_soon(send)
-        await settle()
-        assert receipts == []
-        back.set()
-        await until(lambda: len(receipts) == 1)
 
 
 async def test_the_last_thing_that_is_told_is_that_nothing_runs() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 from anyio.abc import TaskGroup
 from typing_extensions import override
@@ -16,6 +17,7 @@ from typing_extensions import override
 from bub.application import MessageChanged
 from bub.builtin.memory_inbox import MemorySteeringInbox
 from bub.builtin.sqlite_inbox import SQLiteSteeringInbox
+from bub.channels.admission import AdmitDecision, TurnSnapshot
 from bub.channels.steering import STEERING_INBOX, SteeringInbox
 from bub.envelope import Envelope, MediaItem
 from bub.gateway.kept_messages import PARTS, receipt_of
@@ -233,6 +235,206 @@ async def test_media_that_cannot_be_loaded_after_a_restart_are_logged(
     assert [(record.levelno, record.message.split(" cannot")[0]) for record in lost] == [
         (logging.WARNING, "gateway.media_lost s: image a.jpg")
     ]
+    inbox.close()
+
+
+class Restoring(Chat):
+    """A channel that knows its pictures again, by what was kept of them."""
+
+    def __init__(
+        self,
+        name: str = "chat",
+        error: BaseException | None = None,
+        *,
+        rule: Callable[[TurnSnapshot], AdmitDecision | None] | None = None,
+        on_start: Any = None,
+    ) -> None:
+        super().__init__(name, rule=rule, on_start=on_start)
+        self.asked: list[Envelope] = []
+        self._error = error
+
+    def restore(self, message: Envelope) -> Envelope:
+        self.asked.append(message)
+        if self._error is not None:
+            raise self._error
+        return message.replace(media=[loaded(item) for item in message.media])
+
+
+async def refuse(tasks: TaskGroup) -> None:
+    raise LookupError("no server")
+
+
+def loaded(item: MediaItem) -> MediaItem:
+    async def fetch() -> bytes:
+        assert item.file_id is not None
+        return item.file_id.encode()
+
+    return msgspec.structs.replace(item, fetch=fetch)
+
+
+def attached(text: str, channel: str = "chat") -> Envelope:
+    """A message with a picture that only its channel can load."""
+    item = MediaItem(type="image", media_type="image/jpeg", name="a.jpg", file_id=f"id of {text}", fetch=fetch)
+    return said(text, channel=channel, media=[item])
+
+
+class Reading(Quick):
+    """Turns that read what is attached, to their own message and to those that steer them."""
+
+    def __init__(self, inbox: SteeringInbox, does: Callable[[str, TurnState], Any] | None = None) -> None:
+        super().__init__(inbox, does)
+        self.read: list[tuple[str, bytes | None]] = []
+
+    async def look(self, message: Envelope) -> None:
+        for item in message.media:
+            self.read.append((message.content, await item.read()))
+
+    @hookimpl.load_state
+    async def load_state(self, message: Envelope) -> None:
+        await self.look(message)
+
+
+@pytest.mark.parametrize("claimed", [False, True], ids=["waited", "in progress when it was killed"])
+async def test_a_channel_restores_what_was_kept_of_its_messages(
+    claimed: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those of others are left alone; and it is asked when it has started, once for each message."""
+    inbox = SQLiteSteeringInbox(tmp_path / "inbox.db")
+    for message in (attached("one"), attached("two"), attached("of another", "other")):
+        await inbox.put(message, STATE)
+    if claimed:
+        await inbox.claim(STATE)
+    inbox.close()
+
+    async def start(tasks: TaskGroup) -> None:
+        await settle()
+        assert chat.asked == []
+
+    inbox = SQLiteSteeringInbox(tmp_path / "inbox.db")
+    reading, chat = Reading(inbox), Restoring(on_start=start)
+    framework, manager = gateway(reading, Channels(chat, Chat("other")))
+    async with framework.running(), manager:
+        await idle(manager)
+    assert reading.read == [("one", b"id of one"), ("two", b"id of two"), ("of another", None)]
+    assert sorted(message.content for message in chat.asked) == ["one", "two"]
+    lost = [record.message.split(" cannot")[0] for record in caplog.records if "media_lost" in record.message]
+    assert lost == ["gateway.media_lost s: image a.jpg"]
+    await inbox.recover()
+    assert await inbox.sessions() == []
+    inbox.close()
+
+
+async def test_a_message_in_memory_is_not_restored(tmp_path: Path) -> None:
+    """A durable inbox keeps it all the same: its turn, and the one that it steers, get the message itself."""
+    inbox = SQLiteSteeringInbox(tmp_path / "inbox.db")
+    steered = anyio.Event()
+
+    async def take(prompt: str, state: TurnState) -> None:
+        await steered.wait()
+        for message in await STEERING_INBOX.require(state).take(state):
+            await reading.look(message)
+
+    rule = AdmitDecision("steer")
+    reading, chat = Reading(inbox, take), Restoring(rule=lambda turn: rule if turn.is_running else None)
+    framework, manager = gateway(reading, Channels(chat))
+    async with framework.running(), manager:
+        for text in ("one", "two"):
+            await manager.submit(attached(text))
+        steered.set()
+        await idle(manager)
+    assert (reading.read, chat.asked) == ([("one", b"jpeg"), ("two", b"jpeg")], [])
+    inbox.close()
+
+
+@pytest.mark.parametrize("kind", INBOXES)
+async def test_a_turn_gets_restored_what_another_program_has_put_in(kind: str, tmp_path: Path) -> None:
+    """And gives it back: what waits is what was put in, and what is restored then is that."""
+    inbox = inbox_of(kind, tmp_path)
+
+    async def take(prompt: str, state: TurnState) -> None:
+        if prompt != "p 1":
+            return
+        await inbox.put(bare, state)
+        own = STEERING_INBOX.require(state)
+        messages = await own.take(state)
+        await own.give_back(messages, state)
+        for message in await own.take(state):
+            await reading.look(message)
+
+    bare = said("note", media=[MediaItem(type="image", media_type="image/png", file_id="id of note")])
+    reading, chat = Reading(inbox, take), Restoring()
+    framework, manager = gateway(reading, Channels(chat))
+    async with framework.running(), manager:
+        await manager.submit(said("p 1"))
+        await idle(manager)
+    assert (reading.read, reading.ran) == ([("note", b"id of note")], ["p 1"])
+    assert [message.media[0].fetch for message in chat.asked] == [None, None]
+    if isinstance(inbox, SQLiteSteeringInbox):
+        await inbox.recover()
+        assert await inbox.sessions() == []
+        inbox.close()
+
+
+@pytest.mark.parametrize(
+    "chat",
+    [
+        Restoring(error=LookupError("no such file")),
+        Restoring(error=SystemExit(3)),
+        Restoring("another"),
+        Chat(),
+        Restoring(on_start=refuse),
+        None,
+    ],
+    ids=["raises", "exits", "does not run", "restores nothing", "has failed", "gives nonsense"],
+)
+async def test_a_message_that_is_not_restored_is_run_as_it_was_kept(
+    chat: Chat | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Wrong(Chat):
+        def restore(self, message: Envelope) -> str:
+            return message.content
+
+    inbox = SQLiteSteeringInbox(tmp_path / "inbox.db")
+    await inbox.put(attached("one"), STATE)
+    reading = Reading(inbox)
+    framework, manager = gateway(reading, Channels(Wrong() if chat is None else chat))
+    async with framework.running(), manager:
+        await idle(manager)
+    assert (reading.read, reading.ran) == ([("one", None)], ["one"])
+    assert "gateway.media_lost s: image a.jpg" in caplog.text
+    told = [record.message for record in caplog.records if "restore_failed" in record.message]
+    error = getattr(chat, "_error", None)
+    assert [one.partition(": ")[2] for one in told] == (
+        ["expected an Envelope, got str - restore"]
+        if chat is None
+        else ["no such file"]
+        if isinstance(error, LookupError)
+        else ["expected an Exception, got SystemExit: 3 - restore of channel 'chat'"]
+        if isinstance(error, SystemExit)
+        else []
+    )
+    inbox.close()
+
+
+async def test_what_is_kept_for_the_next_start_is_not_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A gateway that ends before it has run what was kept says nothing of media that the next one restores."""
+    inbox = SQLiteSteeringInbox(tmp_path / "inbox.db")
+    await inbox.put(attached("one"), STATE)
+
+    async def stop(tasks: TaskGroup) -> None:
+        scope.cancel()
+        await anyio.sleep_forever()
+
+    read: list[list[tuple[str, bytes | None]]] = []
+    for on_start in (stop, None):
+        reading = Reading(inbox)
+        read.append(reading.read)
+        framework, manager = gateway(reading, Channels(Restoring(on_start=on_start)))
+        with anyio.CancelScope() as scope:
+            async with framework.running(), manager:
+                await idle(manager)
+    assert read == [[], [("one", b"id of one")]]
+    assert "media_lost" not in caplog.text
     inbox.close()
 
 

@@ -125,8 +125,7 @@ function turnOf(event) {
   return turn;
 }
 
-function endTurn(event) {
-  const id = event.message_id ?? "";
+function endTurn(id) {
   turns.get(id)?.end();
   turns.delete(id);
   running.delete(id);
@@ -172,7 +171,7 @@ const SHOW = {
     turnOf(event);
   },
   turn_ended(event) {
-    endTurn(event);
+    endTurn(event.message_id ?? "");
     if (event.outcome === "failed") note(`The turn failed: ${event.error}`, true);
     else if (event.outcome === "cancelled") {
       cancelled.add(event.message_id);
@@ -200,10 +199,14 @@ const SHOW = {
     const turn = turnOf(event);
     follow(() => turn.whole(event.content, event.kind === "error"));
     if (event.media.length) append(make("p", "note", `${event.media.length} attached`), turn.box);
-    if (!running.has(event.message_id)) endTurn(event); // not an answer
+    if (!running.has(event.message_id)) endTurn(event.message_id ?? ""); // not an answer
   },
   gap(event) {
     if (event.missed === null) forgetTurns();
+    const over = [...turns.keys(), ...running].filter((id) => !event.running.includes(id));
+    for (const id of over) if (!turns.get(id)?.outdated) endTurn(id); // its end is missing here
+    running = new Set(event.running);
+    offerStop();
     note(event.missed ? `${event.missed} events are missing here.` : "Earlier events are not kept any more.");
   },
 };
