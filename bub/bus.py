@@ -233,11 +233,14 @@ class EventBus(Generic[E_contra]):
     def hears(self, event_type: EventType[E_contra, _E], /) -> bool:
         """Whether an event of exactly this type has handlers now: one that nobody hears need not be made.
 
+        The agent asks before it makes the events of model calls, tool calls and pending messages.
+
         Raises:
             EventTypeError: The type is no event of this bus. (A `TypeError`.)
         """
-        plan = self._plans.get(event_type)
-        if plan is None:
+        try:
+            plan = self._plans[event_type]
+        except (KeyError, TypeError):  # TypeError: an event instead of its class has no hash
             plan = self._plan(self._checked_type(event_type, "hears"))
         return bool(plan[0])
 

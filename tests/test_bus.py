@@ -465,6 +465,31 @@ class TestHandlerKinds:
         assert event.value == 3
 
 
+class TestHears:
+    def test_an_event_is_heard_by_handlers_of_its_type_and_of_its_bases(self) -> None:
+        bus = EventBus()
+        assert not bus.hears(SeenMore)
+        handler = bus.on(Seen, sees("base"))
+        assert (bus.hears(SeenMore), bus.hears(Seen), bus.hears(Elsewhere)) == (True, True, False)
+        bus.off(Seen, handler)
+        assert not bus.hears(SeenMore)
+
+    def test_a_handler_of_a_subclass_does_not_hear_the_base(self) -> None:
+        bus = EventBus()
+        bus.on(SeenMore, sees("subclass"))
+        assert (bus.hears(Seen), bus.hears(SeenMore)) == (False, True)
+
+    @pytest.mark.parametrize("wrong", [str, Seen(), None, int | str, "Seen"])
+    def test_what_is_no_event_type_is_refused(self, wrong: Any) -> None:
+        with pytest.raises(EventTypeError, match=r"EventBus\.hears"):
+            EventBus().hears(wrong)
+
+    def test_events_outside_the_base_are_refused(self) -> None:
+        bus: Any = EventBus(Seen)
+        with pytest.raises(EventTypeError, match=r"derived from Seen, got the class Elsewhere - EventBus\.hears"):
+            bus.hears(Elsewhere)
+
+
 async def test_cancellation_reaches_the_handler_and_ends_the_emission() -> None:
     bus, event, started = EventBus(), Seen(), anyio.Event()
 

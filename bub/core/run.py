@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import anyio
 
-from bub.core.events import MessagesPending, RunFinished, RunStarted, RunStatus, StepFinished, StepStarted, StepStatus
+from bub.core.events import RunFinished, RunStarted, RunStatus, StepFinished, StepStarted, StepStatus
 from bub.core.exchange import Exchange, summary_of
 from bub.core.results import error_text
 from bub.core.run_stream import RunEnded
-from bub.core.step import RunParts, Step
+from bub.core.step import RunParts, Step, take_messages
 from bub.errors import BubError, ExitError, ModelError
 from bub.messages import message_to_dict, republic
 from bub.prompt import UserContent
@@ -150,18 +150,8 @@ class Run:
             return "ok"
         if self._steps >= most or stream.is_ending():
             return "ok"
-        await self._take_messages()
+        await take_messages(self._parts, self._carried, step=self._steps, at="end")
         return "continue" if self._carried else "ok"
-
-    async def _take_messages(self) -> None:
-        parts = self._parts
-        pending = MessagesPending(
-            state=parts.tape.context.state, tape=parts.tape, step=self._steps, at="end", run_id=parts.run_id
-        )
-        try:
-            await parts.events.emit(pending)
-        finally:  # what a handler has taken from elsewhere must not be lost when the next one fails
-            self._carried = list(pending.messages)
 
     async def _hand_off(self, error: BaseException) -> None:
         """Start on an empty context, once in a run, because the request was too long for the model.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from time import perf_counter_ns
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
@@ -70,6 +70,19 @@ class RunParts(msgspec.Struct, kw_only=True, frozen=True):
     builtin_tools: Sequence[republic.tools.BuiltinTool]
 
 
+async def take_messages(
+    parts: RunParts, taken: list[list[UserContent]], *, step: int, at: Literal["start", "end"]
+) -> None:
+    """Ask the handlers for messages that wait, and add them; also when a later handler fails: they are taken then."""
+    if not parts.events.hears(MessagesPending):
+        return
+    pending = MessagesPending(state=parts.tape.context.state, tape=parts.tape, step=step, at=at, run_id=parts.run_id)
+    try:
+        await parts.events.emit(pending)
+    finally:
+        taken.extend(pending.messages)
+
+
 class Step:
     """One step of a run.
 
@@ -116,8 +129,7 @@ class Step:
             Exception: What ended the step; the same holds.
         """
         parts = self._parts
-        if parts.events.hears(MessagesPending):
-            await self._take_messages()
+        await take_messages(parts, self.taken, step=self._number, at="start")
         self.taken[:] = [as_message(content, f"messages[{place}]") for place, content in enumerate(self.taken)]
         self.exchange = exchange = Exchange(self.taken, prompt)
         try:
@@ -134,16 +146,6 @@ class Step:
         exchange.recorded = tuple(messages)
         await parts.stream.finish(self._record(exchange, messages, "complete", None))
         return exchange
-
-    async def _take_messages(self) -> None:
-        parts = self._parts
-        pending = MessagesPending(
-            state=self._state, tape=parts.tape, step=self._number, at="start", run_id=parts.run_id
-        )
-        try:
-            await parts.events.emit(pending)
-        finally:  # what a handler has taken from elsewhere must not be lost when the next one fails
-            self.taken.extend(pending.messages)
 
     async def _converse(self, exchange: Exchange, prompt: Sequence[UserContent] | None) -> None:
         parts = self._parts

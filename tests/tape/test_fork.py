@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import anyio
 import pytest
@@ -272,6 +273,72 @@ async def test_two_merges_at_the_same_time_are_one() -> None:
         for _ in range(3):
             tasks.start_soon(fork.merge)
     assert texts(await fetched(below)) == ["a"]
+    assert below.calls.count("append") == 1
+
+
+async def test_a_merge_waits_for_the_one_under_way_and_takes_what_came_during_it() -> None:
+    below = WatchedStore(delay=0.01)
+    fork = ForkedTapeStore(below)
+    await fork.append("main", notes("a"))
+    ended: list[str] = []
+
+    async def merge(name: str) -> None:
+        await fork.merge()
+        ended.append(name)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(merge, "first")
+        await anyio.sleep(0.001)
+        await fork.append("main", notes("b"))
+        tasks.start_soon(merge, "second")
+        tasks.start_soon(merge, "third")
+    assert ended[0] == "first"
+    assert texts(await fetched(below)) == ["a", "b"]
+
+
+async def test_a_merge_that_is_waited_for_may_fail_or_be_given_up() -> None:
+    below = WatchedStore(delay=0.01)
+    fork = ForkedTapeStore(below)
+    await fork.append("main", notes("a"))
+    below.fails = 1
+
+    async def fails() -> None:
+        with pytest.raises(TapeError, match="the disk is full"):
+            await fork.merge()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(fails)
+        await anyio.sleep(0.001)
+        with anyio.move_on_after(0.001):
+            await fork.merge()  # waits for the first one
+        tasks.start_soon(fork.merge)
+    assert texts(await fetched(below)) == ["a"]
+
+
+async def test_one_entry_is_kept_without_waiting_as_it_is_with_waiting() -> None:
+    fork = ForkedTapeStore(WatchedStore())
+    assert fork.keep_nowait("main", "event", {"name": "a"}, {}) is None  # the fork has not looked at the tape yet
+    await fork.look_at("main")
+    payload: dict[str, object] = {"name": "a", "data": {"list": [1]}}
+    meta: dict[str, object] = {"run_id": "r"}
+    kept = fork.keep_nowait("main", "event", payload, meta)
+    payload["data"], meta["run_id"] = {}, "other"
+    (other,) = await fork.keep("main", [TapeEntry(0, "event", {"name": "a", "data": {"list": [1]}}, {"run_id": "r"})])
+    assert kept is not None
+    assert (kept.id, other.id) == (1, 2)
+    assert (kept.payload, kept.meta) == (other.payload, other.meta)
+    assert await fetched(fork) == [kept, other]
+
+
+@pytest.mark.parametrize("wrong", [{"x": object()}, {"x": {object()}}, {"x": {3: 4}}, {3: 4}])
+@pytest.mark.parametrize("place", ["payload", "meta"])
+async def test_what_no_tape_takes_is_not_kept_without_waiting(wrong: Any, place: str) -> None:
+    fork = ForkedTapeStore(WatchedStore())
+    await fork.look_at("main")
+    fine: dict[str, object] = {"ok": 1}
+    facts, about = (fine, wrong) if place == "meta" else (wrong, fine)
+    assert fork.keep_nowait("main", "event", facts, about) is None
+    assert await fetched(fork) == []
 
 
 async def test_what_is_added_during_a_merge_stays_for_the_next() -> None:

@@ -9,6 +9,7 @@ import pytest
 import republic
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from bub.errors import ContentError
 from bub.tape.context import LAST_ANCHOR
@@ -149,6 +150,34 @@ def test_a_copy_goes_on_by_itself() -> None:
     reader.read(said("b"))
     assert shown(reader.messages()) == ["u:a", "u:b"]
     assert shown(other.messages()) == ["u:a", "a:>1", f"t:{NO_RESULT}<1"]
+
+
+def test_reading_many_passes_over_what_is_wrong_and_says_so() -> None:
+    reader = Reader()
+    bad = structs.replace(TapeEntry.new(MESSAGE, {"role": "robot"}), id=2)
+    event = structs.replace(TapeEntry.event("x"), id=3)
+    both = structs.replace(said("a"), id=1), structs.replace(said("b"), id=4)
+    ((entry, error),) = reader.read_on([both[0], bad, event, both[1]], {})
+    assert entry is bad
+    assert "robot" in str(error)
+    assert shown(reader.messages()) == ["u:a", "u:b"]
+    assert reader.read_on([event], {}) == []
+    assert reader.last is event  # an event says where to read on, too
+
+
+def test_reading_many_takes_what_is_known_only_of_the_very_entry() -> None:
+    entry, other = structs.replace(said("a"), id=1), structs.replace(said("b"), id=1)
+    known = {1: (entry, (republic.user("known"),))}
+    reader = Reader()
+    assert reader.read_on([entry, other], known) == []
+    assert shown(reader.messages()) == ["u:known", "u:b"]
+
+
+def test_reading_the_whole_tape_keeps_the_events() -> None:
+    reader = Reader(whole=True)
+    event = structs.replace(TapeEntry.event("x"), id=1)
+    assert reader.read_on([event], {}) == []
+    assert reader.entries == [event]
 
 
 @pytest.mark.parametrize("start", [LAST_ANCHOR, None, "x"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,6 +51,17 @@ async def test_append_gives_back_what_was_stored() -> None:
     event = await tape.append_event("order.reviewed", {"order_id": "A123"}, run_id="r1")
     assert await tape.query(run_id="r1", kinds=["event"]) == [event]
     assert event.payload == {"name": "order.reviewed", "data": {"order_id": "A123"}}
+
+
+@pytest.mark.parametrize("forked", [False, True])
+async def test_an_event_that_no_tape_takes_is_an_error_that_says_where(forked: bool) -> None:
+    tape = StoreTape(MemoryTapeStore(), "main")
+    async with AsyncExitStack() as stack:
+        tape = await stack.enter_async_context(tape.fork_tape()) if forked else tape
+        for payload, meta, place in [({"x": [object()]}, {}, "data.x"), ({}, {"x": {"y": object()}}, "x.y")]:
+            with pytest.raises(TapeError, match=place.replace(".", r"\b.*\b")):
+                await tape.append_event("e", payload, **meta)
+        assert await tape.query() == []
 
 
 async def test_a_blank_name_is_refused() -> None:

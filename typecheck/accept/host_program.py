@@ -218,6 +218,8 @@ async def listen(framework: BubFramework) -> OrderReviewed:
     async def deny(event: ToolCallStarted) -> None:
         event.decision = ToolCallDecision.deny("not now")
 
+    assert_type(agent_bus.hears(ToolCallStarted), bool)
+    assert_type(framework.events.hears(WorkChanged), bool)
     any_bus = EventBus()
     any_bus.on(Shutdown, lambda event: print(event.reason))
     await any_bus.emit(Shutdown(reason="done"))

@@ -167,6 +167,9 @@ async def events(framework: BubFramework, agent: EventBus[AgentEvent]) -> None:
     await framework.events.emit(WorkChanged)  # expect: mypy pyright ty pyrefly
     await framework.events.emit()  # expect: mypy pyright ty pyrefly
     framework.events.emit(WorkChanged(session_id="ann", running=1, pending=0))  # expect: mypy pyright ty pyrefly
+    framework.events.hears("CommandChanged")  # expect: mypy pyright ty pyrefly
+    agent.hears(Shutdown)  # expect: mypy pyright ty pyrefly
+    agent.hears(Reviewed(order_id="A123"))  # expect: mypy pyright ty pyrefly
     await agent.emit(Shutdown(reason="done"))  # expect: mypy pyright ty pyrefly
     await agent.emit(Reviewed(order_id="A123"))  # expect: mypy pyright ty pyrefly
     await agent.emit(Reviewed({}, "A123"))  # expect: mypy pyright ty pyrefly
