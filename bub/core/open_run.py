@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -12,6 +13,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from bub.core.run_stream import RunStream
+from bub.core.waking import is_asyncio
 from bub.tape.store_tape import StoreTape
 
 
@@ -47,24 +49,30 @@ class OpenRun:
     def __init__(self, producer: Callable[[RunStream], Awaitable[None]]) -> None:
         self._producer: Final = producer
         self._stream: Final = RunStream()
+        self._task: asyncio.Task[None] | None = None
         self._tasks: TaskGroup | None = None
 
     async def __aenter__(self) -> RunStream:
-        if self._tasks is not None:
+        stream = self._stream
+        if stream.is_started():
             raise RuntimeError("cannot enter a run twice. Call agent.run() again instead.")
-        self._tasks = tasks = anyio.create_task_group()
-        await tasks.__aenter__()
-        self._stream.start()
-        tasks.start_soon(self._stream.produce, partial(self._producer, self._stream))
-        return self._stream
+        stream.start()
+        produce = partial(stream.produce, partial(self._producer, stream))
+        if is_asyncio():  # a task group costs as much as a step, and waits for what `aclose` has waited for
+            self._task = asyncio.get_running_loop().create_task(produce())
+            self._task.add_done_callback(stream.never_began)
+        else:
+            self._tasks = anyio.create_task_group()
+            await self._tasks.__aenter__()
+            self._tasks.start_soon(produce)
+        return stream
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        tasks = self._tasks
         try:
             await self._stream.aclose()
         finally:
-            if tasks is not None:  # without the error: a task group would wrap what the block raised
-                await tasks.__aexit__(None, None, None)
+            if self._tasks is not None:  # without the error: a task group would wrap what the block raised
+                await self._tasks.__aexit__(None, None, None)
         self._stream.leave(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
@@ -223,6 +224,10 @@ class RunStream:
 
     # --------------------------------------------------------------------------------------- the life of the run
 
+    def is_started(self) -> bool:
+        """Whether `start` was called."""
+        return self._started
+
     def start(self) -> None:
         """Note that `produce` is going to be called in this event loop, so that who closes the stream waits for it."""
         self._started = True
@@ -255,10 +260,21 @@ class RunStream:
         except BaseException as raised:  # KeyboardInterrupt and the like: to the reader, and through it to the program
             self._raised = self.told_of(raised)
         finally:
-            self._done = True
-            for waiting in (self._readable, self._finished):
-                if waiting is not None:
-                    waiting.set()
+            self._end()
+
+    def _end(self) -> None:
+        self._done = True
+        for waiting in (self._readable, self._finished):
+            if waiting is not None:
+                waiting.set()
+
+    def never_began(self, task: asyncio.Task[None]) -> None:
+        """End the run when its task was cancelled before it ran at all, as at the end of an event loop."""
+        if not self._done:
+            if not self._ending:
+                text = "the run was cancelled before it began: something cancelled its task"
+                self._raised = self.error = BubError(text)
+            self._end()
 
     def told_of(self, raised: BaseException) -> BaseException:
         """What is told of the end of the run: one that nobody ended did not just end."""

@@ -1,0 +1,99 @@
+"""A run as a context manager: the task that it lives in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import anyio
+import pytest
+
+from bub.core.agent import Agent
+from bub.core.run_stream import RunStream
+from bub.errors import BubError
+from bub.streaming import StepEnded, StreamEvent, TextDelta
+from bub.testing.scripted_model import ScriptedModel
+from tests.doubles.agents import no_task_left
+
+pytestmark = pytest.mark.anyio
+
+on_asyncio = pytest.mark.parametrize("anyio_backend", ["asyncio"])  # tasks of trio cannot be cancelled by themselves
+
+
+@on_asyncio
+async def test_a_run_whose_task_is_cancelled_before_it_began_is_over(anyio_backend: str) -> None:
+    agent = Agent(model=ScriptedModel("done"))
+    before = asyncio.all_tasks()
+    async with agent.run("hello", tape="t") as stream:
+        (task,) = asyncio.all_tasks() - before
+        task.cancel()
+        with pytest.raises(BubError, match="the run was cancelled before it began"):
+            await anext(stream)
+    assert stream.error is not None
+
+
+@on_asyncio
+async def test_all_tasks_cancelled_at_once_end(anyio_backend: str) -> None:
+    agent = Agent(model=ScriptedModel("done"))
+
+    async def converse() -> None:
+        async with agent.run("hello", tape="t") as stream:
+            for task in asyncio.all_tasks() - before:
+                task.cancel()
+            await anext(stream)
+
+    before = asyncio.all_tasks()
+    task = asyncio.create_task(converse())
+    await asyncio.wait([task], timeout=None)
+    assert task.cancelled()
+    assert asyncio.all_tasks() == before
+
+
+@on_asyncio
+async def test_a_run_that_is_closed_and_cancelled_before_it_began_raises_nothing(anyio_backend: str) -> None:
+    before = asyncio.all_tasks()
+    async with Agent(model=ScriptedModel("done")).run("hello", tape="t") as stream:
+        (task,) = asyncio.all_tasks() - before
+        stream.end()
+        task.cancel()
+    assert stream.error is None
+
+
+@pytest.mark.parametrize("reads", [0, 1, 3])
+async def test_no_task_is_left_behind_the_block(reads: int) -> None:
+    agent = Agent(model=ScriptedModel("one", "two"))
+    for _ in range(2):
+        async with no_task_left(), agent.run("hello", tape="t") as stream:
+            for _ in range(reads):
+                await anext(stream, None)
+
+
+async def test_the_block_ends_when_its_scope_is_cancelled_and_the_run_is_recorded() -> None:
+    agent = Agent(model=ScriptedModel("done"))
+    seen: list[StreamEvent] = []
+    with anyio.CancelScope() as scope:
+        async with agent.run("hello", tape="t") as stream:
+            seen.append(await anext(stream))
+            scope.cancel()
+            await anyio.sleep_forever()
+    assert scope.cancelled_caught
+    assert seen == [TextDelta("done")]
+    assert [message.text for message in await agent.tape("t").read_messages()] == ["hello", "done"]
+
+
+async def test_a_generator_around_the_block_may_be_closed_by_its_own_task() -> None:
+    streams: list[RunStream] = []
+
+    async def texts() -> AsyncGenerator[StreamEvent, None]:
+        async with Agent(model=ScriptedModel("done")).run("hello", tape="t") as stream:
+            streams.append(stream)
+            async for event in stream:
+                yield event
+
+    generator = texts()
+    assert await anext(generator) == TextDelta("done")
+    await generator.aclose()
+    (stream,) = streams
+    assert [event async for event in stream] == []
+    again = [event async for event in texts()]
+    assert again == [TextDelta("done"), StepEnded(1, True, "done")]
