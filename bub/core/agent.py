@@ -28,6 +28,7 @@ from bub.core.step import RunParts
 from bub.core.system_prompt import PromptSection, SystemPrompt
 from bub.core.tool_search import DeferredTools, for_models
 from bub.core.tools import Tool
+from bub.core.waking import is_asyncio
 from bub.errors import ConfigError, ToolNameError
 from bub.messages import republic
 from bub.model import ModelClient
@@ -227,7 +228,7 @@ class Agent:
         most = self._max_steps if max_steps is None else max_steps
         producer = self._open(forked, content, model, options, metadata, most)
         stream = RunStream()
-        stream.start()
+        stream.start(on_asyncio=is_asyncio())
         tasks.start_soon(live, stream, producer)
         tasks.start_soon(stream.watch)
         return stream

@@ -56,9 +56,10 @@ class OpenRun:
         stream = self._stream
         if stream.is_started():
             raise RuntimeError("cannot enter a run twice. Call agent.run() again instead.")
-        stream.start()
+        on_asyncio = is_asyncio()
+        stream.start(on_asyncio=on_asyncio)
         produce = partial(stream.produce, partial(self._producer, stream))
-        if is_asyncio():  # a task group costs as much as a step, and waits for what `aclose` has waited for
+        if on_asyncio:  # a task group costs as much as a step, and waits for what `aclose` has waited for
             self._task = asyncio.get_running_loop().create_task(produce())
             self._task.add_done_callback(stream.never_began)
         else:

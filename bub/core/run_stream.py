@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 import anyio
 import anyio.lowlevel
 
-from bub.core.waking import Poster, Signal, give_way, is_asyncio, poster, signal_maker
+from bub.core.waking import Poster, Signal, give_way, poster, signal_maker
 from bub.errors import BubError, ModelError
 from bub.streaming import StreamEvent, StreamFailed, Usage, UsageReported
 
@@ -228,11 +228,15 @@ class RunStream:
         """Whether `start` was called."""
         return self._started
 
-    def start(self) -> None:
-        """Note that `produce` is going to be called in this event loop, so that who closes the stream waits for it."""
+    def start(self, *, on_asyncio: bool) -> None:
+        """Note that `produce` is going to be called in this event loop, so that who closes the stream waits for it.
+
+        Args:
+            on_asyncio: What `is_asyncio` says of the loop.
+        """
         self._started = True
-        self._in_order = is_asyncio()
-        self._make_signal = signal_maker(on_asyncio=self._in_order)
+        self._in_order = on_asyncio
+        self._make_signal = signal_maker(on_asyncio=on_asyncio)
 
     async def produce(self, producer: Callable[[], Awaitable[None]]) -> None:
         """Run the producer to its end; what it raises goes to the reader.
