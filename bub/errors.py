@@ -148,7 +148,8 @@ class HookTimeoutError(BubError, TimeoutError):
 class ExitError(BubError, RuntimeError):
     """A plugin, a tool or a channel raised what would end the program, such as `SystemExit`; that is the cause.
 
-    It is told and kept in place of what was raised, which is no `Exception`.
+    So is the cancellation of something else that it waited for, which would end the task that serves others too. It is
+    told and kept in place of what was raised, which is no `Exception`.
     """
 
     kind: ErrorKind = "hook"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 import threading
@@ -22,6 +21,7 @@ from typing_extensions import TypeIs
 
 from bub.bus import Event, EventBus
 from bub.core.arguments import Arguments, call_handler, parse_arguments, read_arguments
+from bub.core.cancelling import is_being_cancelled
 from bub.core.events import ToolCall, ToolCallDecision, ToolCallFinished, ToolCallResult, ToolCallStarted
 from bub.core.tools import Tool, ToolContext
 from bub.core.waking import Poster
@@ -209,9 +209,8 @@ class ToolExecutor:
         except Exception as error:
             result.error = error
         except BaseException as error:
-            if not isinstance(error, anyio.get_cancelled_exc_class()):
+            if not isinstance(error, anyio.get_cancelled_exc_class()) or is_being_cancelled():
                 raise
-            await _raise_if_cancelled(error)
             result.error = ToolError(f"tool {tool.name!r} cancelled itself")
 
     async def _handled(self, tool: Tool, arguments: Arguments, call: ToolCall, begun: set[str]) -> object:
@@ -302,12 +301,3 @@ def _taken_call(event: ToolCallStarted, made: ToolCall) -> ToolCall:
 
 def _is_awaitable(value: object) -> TypeIs[Awaitable[object]]:
     return type(value) is CoroutineType or isinstance(value, Awaitable)  # the usual one is known at once
-
-
-async def _raise_if_cancelled(error: BaseException) -> None:
-    """Raise when it was us who were cancelled, and not the tool that says so of itself."""
-    await anyio.lowlevel.checkpoint_if_cancelled()
-    if isinstance(error, asyncio.CancelledError):
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise error

@@ -111,7 +111,7 @@ class Pipeline:
             except BaseException as error:
                 raised = error
                 raise
-        if raised is None or await was_own_cancellation(raised):
+        if raised is None or was_own_cancellation(raised):
             raise RuntimeError("expected a lifespan that lets its turn end, got one that cancelled it")
         raise raised  # the lifespan swallowed it; but there is no result to return
 

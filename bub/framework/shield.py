@@ -7,6 +7,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
+from bub.core.cancelling import is_being_cancelled
 from bub.hooks.failures import error_text, flattened
 from bub.lazy import LazyModule
 
@@ -176,20 +177,9 @@ async def closed_after(
         attach(error, other, what)
 
 
-async def was_own_cancellation(error: BaseException) -> bool:
-    """Whether an error is a cancellation that ended with its scope, so that nobody outside waits for it.
-
-    Cancellation:
-        A cancellation from outside that is still to be delivered is delivered here.
-    """
-    if not isinstance(error, anyio.get_cancelled_exc_class()):
-        return False
-    await anyio.lowlevel.checkpoint_if_cancelled()
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:  # trio
-        return True
-    return task is None or not task.cancelling()
+def was_own_cancellation(error: BaseException) -> bool:
+    """Whether an error is a cancellation that ended with its scope, so that nobody outside waits for it."""
+    return isinstance(error, anyio.get_cancelled_exc_class()) and not is_being_cancelled()
 
 
 def attach(error: BaseException, other: Exception, what: str) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 import anyio
 from typing_extensions import TypeIs
 
+from bub.core.cancelling import is_being_cancelled
 from bub.errors import ExitError
 from bub.hooks.failures import error_text
 
@@ -18,15 +19,16 @@ def failure_of(error: BaseException, where: str) -> Exception:
     """An error as the failure of the code that raised it, which ends nothing but that.
 
     An `Exception` is that itself. So is `SystemExit`, `GeneratorExit` and whatever else is no cancellation: code that
-    serves one message does not end the program for all others.
+    serves one message does not end the program for all others. Nor does a cancellation of somebody else, as of a task
+    that the code has waited for.
 
     Args:
         error: What was raised.
         where: What raised it, for the message.
 
     Raises:
-        BaseException: The error itself, when it is a cancellation or a KeyboardInterrupt, which may come from the user
-            at any place. Of a group of errors, the part that is.
+        BaseException: The error itself, when it is a cancellation of the present task or a KeyboardInterrupt, which may
+            come from the user at any place. Of a group of errors, the part that is.
     """
     if isinstance(error, Exception):
         return error
@@ -38,7 +40,10 @@ def failure_of(error: BaseException, where: str) -> Exception:
             raise stopping
     elif _stops(error):
         raise error
-    failure = ExitError(f"expected an Exception, got {error_text(error)} - {where}")
+    got = error_text(error)
+    if not _is_group(error) and isinstance(error, anyio.get_cancelled_exc_class()):
+        got = "the cancellation of something that it waited for"
+    failure = ExitError(f"expected an Exception, got {got} - {where}")
     failure.__cause__ = error
     return failure
 
@@ -53,7 +58,9 @@ def interrupt_in(error: BaseException) -> KeyboardInterrupt | None:
 def _stops(error: BaseException) -> bool:
     if isinstance(error, GeneratorExit):
         return not _has_loop()
-    return isinstance(error, (KeyboardInterrupt, anyio.get_cancelled_exc_class()))
+    if isinstance(error, anyio.get_cancelled_exc_class()):
+        return is_being_cancelled()
+    return isinstance(error, KeyboardInterrupt)
 
 
 def _has_loop() -> bool:

@@ -16,7 +16,7 @@ import anyio.to_thread
 import pytest
 from typing_extensions import override
 
-from bub.application import WorkChanged
+from bub.application import MessageChanged, WorkChanged
 from bub.builtin.memory_inbox import MemorySteeringInbox
 from bub.channels.admission import AdmitDecision, TurnSnapshot
 from bub.core.agent import Agent
@@ -173,24 +173,111 @@ async def test_a_channel_that_ends_the_program(caplog: pytest.LogCaptureFixture)
     assert "gateway.event_handler_failed WorkChanged" in caplog.text
 
 
+# ------------------------------------------------------------------------------- cancellations of somebody else
+
+
+async def somebody_elses() -> None:
+    """What a task gets on asyncio that waits for another one, which is cancelled."""
+    task = asyncio.ensure_future(anyio.sleep_forever())
+    await asyncio.sleep(0)
+    task.cancel()
+    await task
+
+
+class Waits:
+    """Waits for what somebody else cancels, at one place, for the messages that say so."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+        self.errors: list[str] = []
+
+    @hookimpl.on_error
+    def on_error(self, error: Exception) -> None:
+        self.errors.append(str(error))
+
+    async def at(self, place: str, text: object) -> None:
+        if place == self.place and str(text).endswith("waits"):
+            await somebody_elses()
+
+    @hookimpl.resolve_session
+    async def resolve_session(self, message: Envelope) -> str | None:
+        await self.at("resolve_session", message.content)
+        return None
+
+    @hookimpl.admit_message
+    async def admit_message(self, message: Envelope) -> AdmitDecision | None:
+        await self.at("admit_message", message.content)
+        return None
+
+    @hookimpl.run_model
+    async def run_model(self, prompt: object) -> str:
+        await self.at("run_model", prompt)
+        return str(prompt)
+
+    async def send(self, message: Envelope) -> None:
+        await self.at("send", message.content)
+
+    async def hear(self, event: MessageChanged) -> None:
+        await self.at("handler", event.content)
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # on trio there is none
+@pytest.mark.parametrize(
+    ("place", "status", "told"),
+    [
+        ("resolve_session", "dropped", "arrival of message 1"),
+        ("admit_message", "processed", "admission in session 'a'"),
+        ("run_model", "processed", "turn of session 'a'"),
+        ("send", "processed", "turn of session 'a'"),
+        ("handler", "processed", "handler tests.gateway.test_faults.Waits.hear"),
+    ],
+)
+async def test_the_cancellation_of_something_else_fails_what_waited_for_it(
+    anyio_backend: str, place: str, status: str, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    waits = Waits(place)
+    chat = Chat(on_send=waits.send)
+    framework, manager = gateway(waits, Channels(chat), limits=GatewayLimits(drain=5))
+    framework.events.on(MessageChanged, waits.hear)
+    async with framework.running(), manager:
+        bad = await manager.submit(said("1 waits", "a"))
+        assert await bad.done() == status
+        await chat.handle(said("2", "a"))
+        good = await manager.submit(said("3", "b"))
+        assert await good.done() == "processed"
+        await until(lambda: {"2", "3"} <= {*chat.sent})
+        assert manager.channels["chat"].state == "running"
+    assert bad.error is None or isinstance(bad.error, ExitError)
+    text = "\n".join((caplog.text, *waits.errors))
+    assert f"expected an Exception, got the cancellation of something that it waited for - {told}" in text
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # on trio there is none
+async def test_a_cancellation_of_the_caller_stays_one_whatever_else_is_cancelled(anyio_backend: str) -> None:
+    found: list[Exception] = []
+    for cancel in (True, False):
+        with anyio.CancelScope() as scope:
+            try:
+                if cancel:
+                    scope.cancel()
+                await somebody_elses()
+            except asyncio.CancelledError as error:
+                found.append(failure_of(error, "here"))
+        assert scope.cancelled_caught == cancel
+    assert [type(one) for one in found] == [ExitError]
+
+
 # ------------------------------------------------------------------------------------------------- what does end
 
 
-async def test_a_cancellation_that_a_turn_raises_is_one() -> None:
-    """On trio nobody can make one; there, a turn that cancels itself is the same."""
-
+async def test_a_turn_that_cancels_itself_is_cancelled() -> None:
     class Cancelled:
         @hookimpl.run_model
         async def run_model(self, prompt: object) -> str:
             if prompt == "f 2":
                 return "x"
-            if anyio.get_cancelled_exc_class() is asyncio.CancelledError:
-                task = asyncio.ensure_future(anyio.sleep_forever())
-                task.cancel()
-                await task
-            else:
-                await manager.quit("s")
-                await anyio.lowlevel.checkpoint()
+            await manager.quit("s")
+            await anyio.lowlevel.checkpoint()
             return "never"
 
     framework, manager = gateway(Turns(), Cancelled())
