@@ -168,12 +168,10 @@ class GatewayProgram:
                 self._over.set()
 
     async def _hurry(self) -> None:
-        """Cancel what is in progress, so that tools end their processes."""
+        """Cancel what is in progress, so that tools end their processes, and begin nothing more."""
         await self._pressed.wait()
         logger.warning("gateway.hurrying: turns are cancelled")
-        async with anyio.create_task_group() as tasks:
-            for session_id in self._ledger.busy:
-                tasks.start_soon(self._manager.quit, session_id)
+        self._manager.hurry()
 
     def _tell(self, phase: Phase) -> None:
         """Write the status file, where it is not current."""

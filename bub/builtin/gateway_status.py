@@ -97,11 +97,6 @@ class WorkLedger:
         else:
             self._sessions.pop(event.session_id, None)
 
-    @property
-    def busy(self) -> list[str]:
-        """The sessions in which a turn is in progress."""
-        return [name for name, event in self._sessions.items() if event.running]
-
     def status(self) -> WorkStatus:
         """How much there is to do now."""
         found = self._sessions.values()

@@ -26,6 +26,7 @@ _PUT: Final = "INSERT INTO steering SELECT ?, COALESCE(MAX(place), 0) + 1, ?, 0 
 _LAST: Final = "SELECT COALESCE(MAX(place), 0) FROM steering WHERE session = ?"
 _HOLD: Final = "INSERT INTO steering VALUES (?, ?, ?, 1)"
 _WAITING: Final = "SELECT place, message FROM steering WHERE session = ? AND NOT claimed ORDER BY place"
+_AGAIN: Final = "UPDATE steering SET claimed = 0 WHERE session = ? AND place = ?"
 _SET_ASIDE: Final = "UPDATE steering SET claimed = 2 WHERE session = ? AND place = ?"
 _FORGET: Final = "DELETE FROM steering WHERE session = ? AND place = ?"
 _FIRST: Final = "SELECT COALESCE(MIN(place), 0) FROM steering WHERE session = ?"
@@ -114,9 +115,9 @@ class SQLiteSteeringInbox:
 
     async def settle(self, messages: Sequence[Envelope], state: TurnState, /) -> None:
         """Forget claimed messages, the very objects that `claim` gave."""
-        rows = self._claimed_places(messages)
         with self._transaction():
-            self._database.executemany(_FORGET, rows)
+            self._database.executemany(_FORGET, self._claimed_places(messages))
+        self._claimed_no_more(messages)
 
     async def recover(self) -> None:
         """Have everything wait again that was claimed and not settled; for a file that nobody else uses just now."""
@@ -134,17 +135,29 @@ class SQLiteSteeringInbox:
         return messages
 
     def _claimed_places(self, messages: Sequence[Envelope]) -> list[tuple[_Session, int]]:
-        """Where the claimed ones of some messages are; they count as claimed no more."""
-        claims = [self._claims.pop(id(message), None) for message in messages]
+        """Where the claimed ones of some messages are."""
+        claims = map(self._claims.get, map(id, messages))
         return [(session, place) for _, session, place in filter(None, claims)]
+
+    def _claimed_no_more(self, messages: Sequence[Envelope]) -> None:
+        for message in messages:
+            self._claims.pop(id(message), None)
 
     async def give_back(self, messages: Sequence[Envelope], state: TurnState, /) -> None:
         """Put taken or claimed messages back, before those that came since."""
         session = _session(state)
-        encoded = [_encoded(message) for message in messages]
         claimed = self._claimed_places(messages)
+        if len(claimed) == len(messages):  # they are in their places, and that needs no room on the disk
+            with self._transaction():
+                self._database.executemany(_AGAIN, claimed)
+        else:
+            self._put_before(session, [_encoded(message) for message in messages], claimed)
+        self._claimed_no_more(messages)
+
+    def _put_before(self, session: _Session, encoded: Sequence[str], instead: Sequence[tuple[_Session, int]]) -> None:
+        """Write messages before all others of a session, in place of those that are somewhere else."""
         with self._transaction():
-            self._database.executemany(_FORGET, claimed)
+            self._database.executemany(_FORGET, instead)
             (first,) = self._database.execute(_FIRST, (session,)).fetchone()
             rows = [(session, first - len(encoded) + index, text) for index, text in enumerate(encoded)]
             self._database.executemany("INSERT INTO steering VALUES (?, ?, ?, 0)", rows)

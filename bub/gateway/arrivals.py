@@ -131,7 +131,7 @@ class Arrivals:
             await self._let_group_first(session)
         try:
             if not self.is_open or self._start is None:
-                await self.too_late(receipt)
+                await self.too_late(session, receipt)
             elif holds:
                 self._debounce.add(session, receipt, self._start)
                 if session.entrance is not None:  # somebody waits for room, which this would take for long
@@ -192,7 +192,7 @@ class Arrivals:
             if receipt.is_over:  # the gateway has ended meanwhile
                 return
             if self._sessions.room.is_unlimited:
-                await self.too_late(receipt)
+                await self.too_late(session, receipt)
                 return
         if not self._sessions.apply(session, receipt, decision):
             await self._sessions.steer(session, receipt)
@@ -201,16 +201,18 @@ class Arrivals:
         """Have what comes from now on kept or dropped at once: nobody collects it any more."""
         self.late = None
 
-    async def too_late(self, receipt: Receipt) -> None:
+    async def too_late(self, session: Session, receipt: Receipt) -> None:
         """See to a message that comes while the gateway stops, or afterwards."""
         if self.late is None:
-            await self._handover.keep(receipt.session_id, [receipt])
+            await self._handover.keep(session.id, [receipt])
         else:
+            self._handover.hold(session, receipt)
             self.late.append(receipt)
 
     def not_accepted(self, receipt: Receipt) -> None:
         """Report a message whose sender is cancelled; at the end of the gateway, see to it that it is kept."""
-        if not self.is_open and self.late is not None:
+        if not self.is_open and self.late is not None and receipt.session_id:
+            self._handover.hold(Session(receipt.session_id), receipt)
             self.late.append(receipt)
         else:
             self._announcer.move(receipt, "dropped", "its sender was cancelled before it was accepted", over=True)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import Context, copy_context
+from itertools import groupby
+from operator import attrgetter
 from typing import Final
 
 import anyio
@@ -16,7 +19,7 @@ from bub.gateway.announcing import Announcer
 from bub.gateway.faults import failure_of
 from bub.gateway.hosting import ChannelHost
 from bub.gateway.inboxes import HoldingInbox, TurnInbox, is_claiming_inbox, is_holding_inbox, is_immediate_inbox
-from bub.gateway.kept_messages import kept_form, restored
+from bub.gateway.kept_messages import kept_form, receipt_of, restored
 from bub.gateway.receipts import Receipt
 from bub.gateway.sessions import Session
 from bub.turn import TurnState
@@ -37,6 +40,8 @@ class Handover:
 
     Attributes:
         holding: The inbox, when it keeps messages that wait elsewhere.
+        provided: The channels that there are, whether they run or not.
+        unserved: What an earlier program has left for those of them that do not run.
     """
 
     def __init__(self, framework: BubFramework, announcer: Announcer, hosts: Mapping[str, ChannelHost]) -> None:
@@ -45,6 +50,8 @@ class Handover:
         self._hosts: Final = hosts
         self._context: Context | None = None
         self.holding: HoldingInbox | None = None
+        self.provided: Collection[str] = ()
+        self.unserved: Final[list[Receipt]] = []
 
     def begin(self) -> None:
         """Look which inbox the application has; turns of messages whose sender is gone see the caller's context."""
@@ -58,7 +65,7 @@ class Handover:
         return self._framework.get_steering_inbox()
 
     def for_turns(
-        self, session_of: Callable[[str], Session | None], was_put: Callable[[str], None]
+        self, session_of: Callable[[str], Session | None], was_put: Callable[[str, int], None]
     ) -> SteeringInbox | None:
         """The inbox of the application as turns get it."""
         inbox = self.inbox
@@ -137,6 +144,8 @@ class Handover:
         taken, session.taken = session.taken, ()
         try:
             left = await _taken(inbox, session.state())
+            if session.kept and not to_keep:
+                left = self._served(session, left)
             delivered, rest = session.split_steered(left, None if to_keep else self._restored, self._context)
         except BaseException as raised:
             try:
@@ -158,6 +167,25 @@ class Handover:
             receipt.follow(None)
             self._announcer.move(receipt, "requeued", "the turn in progress has not taken it")
         return rest
+
+    def _served(self, session: Session, messages: Sequence[Envelope]) -> list[Envelope]:
+        """What an earlier program has left, but for that whose channel does not run: nobody would get the answers."""
+        served: list[Envelope] = []
+        unserved = Counter[str]()
+        for message in messages:
+            name = message.output_channel or message.channel or ""
+            host = self._hosts.get(name)
+            if name not in self.provided or (host is not None and host.is_up):
+                served.append(message)
+                continue
+            unserved[name] += 1
+            receipt = receipt_of(message, 0, session.id, self._context)
+            receipt.claim = message if is_claiming_inbox(self.inbox) else None
+            self.unserved.append(receipt)
+        for name, count in unserved.items():
+            text = "gateway.kept_for_channel %s: it does not run; %d of session %s stay in the inbox for the next start"
+            logger.warning(text, name, count, session.id, extra={"channel": name, "session_id": session.id})
+        return served
 
     def _not_taken_back(self, session: Session, error: Exception) -> None:
         """Drop what was put into an inbox that does not give it back."""
@@ -197,24 +225,38 @@ class Handover:
 
     async def keep(self, session_id: str, receipts: Iterable[Receipt]) -> None:
         """Keep messages of a session that will not be run, or say that they are dropped."""
-        inbox = self.inbox
-        session = Session(session_id)
-        state = session.state()
+        inbox, session, receipts = self.inbox, Session(session_id), list(receipts)
+        await self._give_back(session, [receipt.claim for receipt in receipts if receipt.claim is not None])
         for receipt in receipts:
-            if is_durable_inbox(inbox):
+            if receipt.claim is None and is_durable_inbox(inbox):
                 try:
-                    await inbox.put(kept_form(receipt), state)
+                    await inbox.put(kept_form(receipt), session.state())
                 except BaseException as raised:
                     self._failed("put", raised, session)
                 else:
                     self._announcer.move(receipt, "requeued", KEPT, over=True)
-                    await self.settle(session, () if receipt.claim is None else (receipt.claim,))
-                    continue
             self.not_run(session_id, receipt)
 
+    async def keep_unserved(self) -> None:
+        """Keep what an earlier program has left for channels that do not run."""
+        for session_id, receipts in groupby(self.unserved, attrgetter("session_id")):
+            await self.keep(session_id, receipts)
+
+    async def _give_back(self, session: Session, claims: Sequence[Envelope]) -> None:
+        """Have claimed messages wait in the inbox again; where that fails, the next start finds them all the same."""
+        inbox = self.inbox
+        if not claims or inbox is None:
+            return
+        try:
+            await inbox.give_back(claims, session.state())
+        except BaseException as raised:
+            self._failed("give_back", raised, session)
+
     def not_run(self, session_id: str, receipt: Receipt) -> None:
-        """Say that a message is dropped because the gateway has stopped."""
-        if not receipt.is_over:
+        """Say what becomes of a message when the gateway has stopped: kept where an inbox has it, and else dropped."""
+        if receipt.claim is not None:
+            self._announcer.move(receipt, "requeued", KEPT, over=True)
+        elif not receipt.is_over:
             logger.warning("gateway.not_run %s: %r", session_id, receipt, extra={"session_id": session_id})
             self._announcer.move(receipt, "dropped", "the gateway has stopped", over=True)
 

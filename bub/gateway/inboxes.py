@@ -97,7 +97,7 @@ class TurnInbox:
         inbox: The inbox.
         session_of: Finds a session that has work.
         taken: Is told that the turn of a session has taken messages.
-        was_put: Is told that a message was put in for the session of an id.
+        was_put: Is told that messages were put in for the session of an id, and how many of them are new.
         restored: Makes a message whole again that was put in before the gateway started, or by somebody else.
     """
 
@@ -106,7 +106,7 @@ class TurnInbox:
         inbox: SteeringInbox,
         session_of: Callable[[str], Session | None],
         taken: Callable[[Session], None],
-        was_put: Callable[[str], None],
+        was_put: Callable[[str, int], None],
         restored: Restored,
     ) -> None:
         self._inbox: Final = inbox
@@ -118,7 +118,7 @@ class TurnInbox:
     async def put(self, message: Envelope, state: TurnState, /) -> None:
         """Keep a message behind those that wait already."""
         await self._inbox.put(message, state)
-        self._was_put(SESSION_ID.require(state))
+        self._was_put(SESSION_ID.require(state), 1)
 
     async def take(self, state: TurnState, /) -> list[Envelope]:
         """All waiting messages of the session, oldest first; from now on they wait no more.
@@ -155,7 +155,7 @@ class TurnInbox:
         if session is not None:
             gone = set(map(id, back))
             session.taken = [pair for pair in session.taken if id(pair[0]) not in gone]
-        self._was_put(SESSION_ID.require(state))
+        self._was_put(SESSION_ID.require(state), 0)
 
     def count(self, state: TurnState, /) -> int:
         """How many messages of the session wait."""

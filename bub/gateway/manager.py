@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import suppress
+from itertools import count
 from types import MappingProxyType, TracebackType
 from typing import Final, Self
 
@@ -63,6 +64,7 @@ class ChannelManager:
         limits: GatewayLimits | None = None,
     ) -> None:
         limits = GatewayLimits() if limits is None else limits
+        self._numbers: Final = count(1)
         self._framework: Final = framework
         self._pipeline: Final = pipeline_of(framework)
         self._rules: Final = channels
@@ -80,18 +82,19 @@ class ChannelManager:
                 max_waiting=limits.max_waiting,
                 max_waiting_total=limits.max_waiting_total,
             ),
+            self._numbers,
             stream_output=stream_output,
             max_turns=limits.max_turns,
         )
         self._arrivals: Final = Arrivals(
             framework, self._sessions, self._handover, self._announcer, limits, self._hosts
         )
-        self._number = 0
         self._tasks: Final = LoopTasks(self._failed)
         self._life: anyio.CancelScope | None = None
         self._publishing: Job | None = None
         self._fatal: BaseException | None = None
         self._stop: Final = anyio.Event()
+        self._hurried: Final = anyio.Event()
 
     # --------------------------------------------------------------------------------------------------- life
 
@@ -107,6 +110,10 @@ class ChannelManager:
     def stop(self) -> None:
         """Have `run` end; it may be called from a turn."""
         self._stop.set()
+
+    def hurry(self) -> None:
+        """Let nothing finish any more when it ends: turns are cancelled, and what waits is kept or dropped."""
+        self._hurried.set()
 
     async def __aenter__(self) -> Self:
         """Start the channels; return when each of them runs or has failed.
@@ -138,19 +145,20 @@ class ChannelManager:
 
     async def _start(self, tasks: LoopTasks) -> None:
         self._framework.bind_router(self)
-        self._pipeline.steering = self._handover.for_turns(self._sessions.find, self._sessions.was_put)
-        self._sessions.begin(tasks.start, self._failed)
+        sessions = self._sessions
+        self._pipeline.steering = self._handover.for_turns(sessions.find, sessions.was_put)
+        sessions.begin(tasks.start, self._failed)
         self._publishing = Job(tasks, self._announcer.run)
         self._announcer.commands()
         self._pipeline.changed = self._announcer.tools_may_differ
         self._handover.begin()
-        held = await self._sessions.hold()
+        held = await sessions.hold()
         self._arrivals.open(tasks.start)
-        channels = self._framework.get_channels(self._handle)
+        self._handover.provided = channels = self._framework.get_channels(self._handle)
         chosen = [channels[name] for name in selected_channels(self._rules, channels)]
         for kind in ("lifecycle", "interface"):
             await self._start_channels(tasks, [channel for channel in chosen if channel.kind == kind])
-        self._sessions.resume(held)
+        sessions.resume(held)
 
     async def _start_channels(self, tasks: LoopTasks, channels: Collection[Channel]) -> None:
         limits = self._limits
@@ -194,7 +202,7 @@ class ChannelManager:
         limits = self._limits
         self._arrivals.close()
         with anyio.move_on_after(limits.drain):
-            await self._sessions.drained()
+            await self._drained()
         self._arrivals.halt()
         self._sessions.halt()
         with anyio.move_on_after(limits.stop_timeout):
@@ -210,6 +218,18 @@ class ChannelManager:
         self._announcer.end()
         await self._within(publishing, "the handlers of", "events")
 
+    async def _drained(self) -> None:
+        """Return when no session has work, or it is not to be waited for."""
+        async with anyio.create_task_group() as tasks:
+
+            async def cut() -> None:
+                await self._hurried.wait()
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(cut)
+            await self._sessions.drained()
+            tasks.cancel_scope.cancel()
+
     async def _stop_channels(self, hosts: Collection[ChannelHost]) -> None:
         for host in hosts:
             host.ask_to_stop()
@@ -223,10 +243,11 @@ class ChannelManager:
     async def _keep(self) -> None:
         """Have the inbox keep what was not run; what it does not take in time is dropped."""
         late = self._arrivals.left()
-        left = [*self._sessions.waiting(), *late]
+        left = [*self._sessions.waiting(), *late, *self._handover.unserved]
 
         async def keep() -> None:
             await self._sessions.keep()
+            await self._handover.keep_unserved()
             while late:
                 for receipt in late:
                     await self._handover.keep(receipt.session_id, [receipt])
@@ -264,8 +285,7 @@ class ChannelManager:
             A message that was not accepted yet is dropped, and logged.
         """
         envelope = to_envelope(message)
-        self._number += 1
-        receipt = Receipt(envelope, self._number)
+        receipt = Receipt(envelope, next(self._numbers))
         try:
             session_id = self._pipeline.settled_session(envelope)
             if session_id is None:

@@ -35,8 +35,10 @@ class Routing:
         """
         sent = await self._router.dispatch(message)
         if not sent:
-            facts = {"channel": message.channel, "session_id": message.session_id}
-            logger.warning("channel.not_running %s: a message was not sent", message.channel, extra=facts)
+            name = message.output_channel or message.channel
+            facts = {"channel": name, "session_id": message.session_id}
+            level = logging.WARNING if name else logging.DEBUG  # without one, the sender reads its receipt
+            logger.log(level, "channel.not_running %s: a message was not sent", name, extra=facts)
         return sent
 
 

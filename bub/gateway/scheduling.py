@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextvars import Context
+from itertools import islice
 from typing import Final, Literal
 
 import anyio
@@ -36,6 +37,7 @@ class Sessions:
         announcer: Publishes what changes.
         handover: Brings messages into the inbox and out of it.
         room: How much may wait.
+        numbers: Gives the places in the order of arrival.
         stream_output: Whether answers are shown while they are made.
         max_turns: How many turns may be in progress.
 
@@ -49,6 +51,7 @@ class Sessions:
         announcer: Announcer,
         handover: Handover,
         room: Room,
+        numbers: Iterator[int],
         *,
         stream_output: bool,
         max_turns: int,
@@ -58,6 +61,7 @@ class Sessions:
         self._events: Final = framework.events
         self._announcer: Final = announcer
         self._handover: Final = handover
+        self._numbers: Final = numbers
         self._stream_output: Final = stream_output
         self._sessions: Final[dict[str, Session]] = {}
         self._idle: anyio.Event | None = None
@@ -157,13 +161,14 @@ class Sessions:
             self._tell(session)
         return put
 
-    def was_put(self, session_id: str) -> None:
-        """See to it that what a turn has put into the inbox, for whatever session, has a turn if nobody takes it."""
+    def was_put(self, session_id: str, new: int) -> None:
+        """See to it that what turns put into the inbox has a turn if nobody takes it; so many were not there before."""
         session = self._sessions.get(session_id)
         if session is None or not session.running:
             if current_worker.get() is None or self.room.is_unlimited:  # a turn that is not ours may still take it
                 return
             session = self.get(session_id)
+        session.puts += islice(self._numbers, new)
         session.in_inbox = True
         if not session.running and not session.settling:
             self._settle_next(session)
@@ -366,13 +371,8 @@ class Sessions:
             await self._handover.settle(session, [one.claim for one in abandoned if one.claim is not None])
             if session.in_inbox or self._handover.count(session):
                 await self._take_back(session, to_keep=True)
-            left = [*session.starting, *session.waiting]
-            left.sort(key=lambda receipt: receipt.number)
+            left = session.let_go()
             self.room.total -= len(left)
-            session.starting.clear()
-            session.waiting.clear()
-            session.running = 0
-            session.settling = session.unsettled = session.kept = False
             await self._handover.keep(session.id, left)
             if left:
                 self._tell(session)

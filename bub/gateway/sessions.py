@@ -148,6 +148,7 @@ class Session:
         kept: Whether what an earlier program has left there has to be taken out before any turn begins.
         taken: What the turns in progress have taken from the inbox, each with the message that they were given for it.
         steered: Messages that were put into the inbox during the turns in progress, by their order of arrival.
+        puts: The places in the order of arrival of what turns themselves have put there.
         workers: Who runs the turns that have begun.
         admitting: How many messages are being admitted, or wait for that.
         gate: Held while a message is admitted, once another one waits for that.
@@ -163,8 +164,8 @@ class Session:
     """
 
     __slots__ = ("admitting", "cancelled", "entrance", "error", "gate", "group", "held", "id", "in_inbox", "inbox_gate",
-                 "kept", "listed", "running", "settling", "starting", "steered", "taken", "unsettled", "waiting",
-                 "workers")  # fmt: skip
+                 "kept", "listed", "puts", "running", "settling", "starting", "steered", "taken", "unsettled",
+                 "waiting", "workers")  # fmt: skip
 
     def __init__(self, session_id: str) -> None:
         self.id: Final = session_id
@@ -172,6 +173,7 @@ class Session:
         self.starting: deque[Receipt] = deque()
         self.waiting: deque[Receipt] = deque()
         self.steered: list[Receipt] = []
+        self.puts: list[int] = []
         self.in_inbox: bool = False
         self.kept: bool = False
         self.taken: Sequence[tuple[Envelope, Envelope]] = ()
@@ -296,6 +298,15 @@ class Session:
                 place -= 1
             waiting.insert(place, receipt)
 
+    def let_go(self) -> list[Receipt]:
+        """What waits for a turn, by its order of arrival; it is the caller's now, and no turn counts as running."""
+        left = sorted((*self.starting, *self.waiting), key=_number)
+        self.starting.clear()
+        self.waiting.clear()
+        self.running = 0
+        self.settling = self.unsettled = self.kept = False
+        return left
+
     def originals(self, messages: Sequence[Envelope]) -> list[Receipt | None]:
         """The receipts of messages that a turn takes out of the inbox; None where somebody else has put one in.
 
@@ -335,18 +346,15 @@ class Session:
             while place >= 0 and not _is_same(steered[place].message, message):
                 place -= 1
             if place < 0:
-                number = rest[-1].number if rest else self._after()
+                number = self.puts.pop() if self.puts else rest[-1].number if rest else 0  # 0: an earlier program's
                 rest.append(receipt_of(message, number, self.id, context, restored))
                 continue
             delivered += steered[place + 1 : end]
             rest.append(steered[place])
             end = place
         delivered += steered[:end]
-        self.steered = []
+        self.steered, self.puts = [], []
         return sorted(delivered, key=_number), rest[::-1]
-
-    def _after(self) -> int:
-        return self.steered[-1].number if self.steered else 0
 
 
 def _is_same(one: Envelope, other: Envelope) -> bool:

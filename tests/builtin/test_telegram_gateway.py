@@ -313,7 +313,7 @@ async def test_what_was_attached_is_gone(tmp_path: Path, caplog: pytest.LogCaptu
     assert caplog.text.count("telegram.file_gone") == 2
 
 
-async def test_a_channel_that_does_not_run_restores_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_was_kept_for_a_channel_that_does_not_run_stays_whole(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with telegram_server() as server:
         await killed(server, tmp_path / "inbox.db")
         framework = BubFramework()
@@ -323,6 +323,12 @@ async def test_a_channel_that_does_not_run_restores_nothing(tmp_path: Path, capl
         async with framework.running(), manager:
             while manager.busy_sessions:
                 await anyio.sleep(0)
-    assert looking.seen == [("first", [None]), ("second", [None, None])]
-    assert caplog.text.count("gateway.media_lost telegram:-100") == 3
-    assert "gateway.media_lost telegram:-100: document a.txt cannot be loaded" in caplog.text
+        assert looking.seen == []
+        assert "gateway.kept_for_channel telegram" in caplog.text
+        assert "media_lost" not in caplog.text
+        kept = rows(tmp_path / "inbox.db")
+        framework = BubFramework()
+        framework.register(Looking(server, tmp_path / "inbox.db"), name="plugin")
+        async with framework.running(), ChannelManager(framework, stream_output=True, limits=LIMITS):
+            await server.until(lambda: len(server.texts(-100)) == 3)
+    assert (kept, rows(tmp_path / "inbox.db")) == (2, 0)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -382,10 +385,9 @@ async def test_a_turn_gets_restored_what_another_program_has_put_in(kind: str, t
         Restoring(error=SystemExit(3)),
         Restoring("another"),
         Chat(),
-        Restoring(on_start=refuse),
         None,
     ],
-    ids=["raises", "exits", "does not run", "restores nothing", "has failed", "gives nonsense"],
+    ids=["raises", "exits", "is unknown", "restores nothing", "gives nonsense"],
 )
 async def test_a_message_that_is_not_restored_is_run_as_it_was_kept(
     chat: Chat | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -516,3 +518,245 @@ async def test_what_is_told_of_joined_messages_may_be_damaged() -> None:
         ("", {}, 3),
     ]
     assert receipt_of(said("a", extra={PARTS: "nonsense"}), 3, "s", None).parts == ()
+
+
+# ---------------------------------------------------------------------------------- for channels that do not run
+
+
+@pytest.mark.parametrize("why", ["has failed", "is not chosen", "is not enabled"])
+async def test_what_was_kept_for_a_channel_that_does_not_run_waits_for_it(
+    why: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its answer would be lost, and with it the message."""
+    path = tmp_path / "inbox.db"
+    first = SQLiteSteeringInbox(path)
+    for text, channel in [("chat 1", "chat"), ("web 1", "web"), ("chat 2", "chat"), ("code", "cron")]:
+        await first.put(said(text, channel=channel), STATE)
+    first.close()
+    runs: list[list[str]] = []
+    sent: list[list[str]] = []
+    for is_up in (False, True):
+        inbox = SQLiteSteeringInbox(path)
+        quick = Quick(inbox)
+        chat = Chat(on_start=None if is_up or why != "has failed" else refuse, enabled=is_up or why != "is not enabled")
+        web = Chat("web")
+        rules = ("all",) if is_up or why != "is not chosen" else ("web",)
+        framework, manager = gateway(quick, Channels(chat, web), channels=rules)
+        async with framework.running(), manager:
+            await idle(manager)
+            if not is_up:
+                new = await manager.submit(said("new", channel="web"))
+                assert await new.done() == "processed"
+        runs.append(quick.ran)
+        sent.append(chat.sent)
+        inbox.close()
+        if not is_up:
+            assert "gateway.kept_for_channel chat: it does not run; 2 of session s stay" in caplog.text
+            assert kept_in(path) == [("chat 1", 0), ("chat 2", 0)]
+    assert runs == [["web 1", "code", "new"], ["chat 1", "chat 2"]]
+    assert sent == [[], ["x", "x"]]
+    assert kept_in(path) == []
+
+
+# ------------------------------------------------------------------------------------------- kept where they stand
+
+
+def kept_in(path: Path) -> list[tuple[str, int]]:
+    """The messages in a file by their places, and whether they are claimed."""
+    with closing(sqlite3.connect(path)) as database:
+        rows = database.execute("SELECT message, claimed FROM steering ORDER BY session, place").fetchall()
+    return [(json.loads(message)["content"], claimed) for message, claimed in rows]
+
+
+def places_in(path: Path) -> list[int]:
+    with closing(sqlite3.connect(path)) as database:
+        return [place for (place,) in database.execute("SELECT place FROM steering ORDER BY session, place")]
+
+
+async def test_what_waits_stays_in_its_place_at_the_end(tmp_path: Path) -> None:
+    """A program that is killed in the middle of it would otherwise find another order."""
+    path = tmp_path / "inbox.db"
+    inbox = SQLiteSteeringInbox(path)
+    framework, manager = gateway(Turns(inbox))
+    async with framework.running(), manager:
+        receipts = [await manager.submit(said(text)) for text in ("p 1", "f 1", "s 1", "f 2", "s 2")]
+        await settle()
+        before = places_in(path)
+    inbox.close()
+    assert [receipt.status for receipt in receipts] == ["dropped", *["requeued"] * 4]
+    assert kept_in(path) == [(text, 0) for text in ("f 1", "s 1", "f 2", "s 2")]
+    assert places_in(path) == before[1:]
+
+
+async def test_what_is_in_the_file_is_kept_also_when_the_disk_is_full(tmp_path: Path) -> None:
+    path = tmp_path / "inbox.db"
+    inbox = SQLiteSteeringInbox(path)
+    framework, manager = gateway(Turns(inbox))
+    async with framework.running(), manager:
+        receipts = [await manager.submit(said(f"{text} {'x' * 20_000}")) for text in ("p 1", "f 1", "f 2")]
+        await settle()
+        (pages,) = inbox._database.execute("PRAGMA page_count").fetchone()
+        inbox._database.execute(f"PRAGMA max_page_count = {pages}")
+    assert [receipt.status for receipt in receipts] == ["dropped", "requeued", "requeued"]
+    inbox.close()
+    again = SQLiteSteeringInbox(path)
+    await again.recover()
+    assert [message.content[:3] for message in await again.take(STATE)] == ["f 1", "f 2"]
+    again.close()
+
+
+@pytest.mark.parametrize("resolved", [False, True])
+async def test_what_is_accepted_while_the_gateway_stops_is_in_the_file_at_once(resolved: bool, tmp_path: Path) -> None:
+    path = tmp_path / "inbox.db"
+    inbox = SQLiteSteeringInbox(path)
+    turns = Turns(inbox)
+    framework, manager = gateway(turns, limits=msgspec.structs.replace(LIMITS, drain=60))
+    seen: list[list[tuple[str, int]]] = []
+
+    async def later() -> None:
+        await settle()
+        receipt = await manager.submit(said("f 2"))
+        assert (receipt.status, receipt.is_accepted) == ("accepted", True)
+        seen.append(kept_in(path))
+        if resolved:
+            turns.end("p 1")
+        else:
+            manager.hurry()
+        assert await receipt.done() == "requeued"
+
+    async with framework.running(), anyio.create_task_group() as tasks, manager:
+        first = await manager.submit(said("p 1"))
+        await until(lambda: turns.begun == ["p 1"])
+        tasks.start_soon(later)
+    inbox.close()
+    assert first.status == ("processed" if resolved else "dropped")
+    assert seen == [[("p 1", 1), ("f 2", 1)]]
+    assert kept_in(path) == [("f 2", 0)]
+
+
+async def test_a_sender_that_is_cancelled_before_its_session_is_known_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "inbox.db"
+    inbox = SQLiteSteeringInbox(path)
+    entered = anyio.Event()
+
+    class Slow:
+        @hookimpl.resolve_session
+        async def resolve_session(self, message: Envelope) -> str:
+            if message.session_id is None:
+                entered.set()
+                await anyio.sleep_forever()
+            return "s"
+
+    turns = Turns(inbox)
+    framework, manager = gateway(turns, Slow(), limits=msgspec.structs.replace(LIMITS, drain=60))
+    async with framework.running(), anyio.create_task_group() as tasks, manager:
+        await manager.submit(said("p 1"))
+        await until(lambda: turns.begun == ["p 1"])
+        tasks.start_soon(manager.submit, said("lost", None))
+        await entered.wait()
+
+        async def end() -> None:
+            await settle()
+            tasks.cancel_scope.cancel()
+            manager.hurry()
+
+        tasks.start_soon(end)
+    inbox.close()
+    assert kept_in(path) == []
+
+
+# ------------------------------------------------------------------------------------------------- in a hurry
+
+
+async def test_in_a_hurry_nothing_more_begins_and_what_waits_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "inbox.db"
+    inbox = SQLiteSteeringInbox(path)
+    turns = Turns(inbox)
+    framework, manager = gateway(turns, limits=msgspec.structs.replace(LIMITS, drain=60))
+
+    async def hurry() -> None:
+        await settle()
+        manager.hurry()
+
+    async with framework.running(), anyio.create_task_group() as tasks, manager:
+        receipts = [await manager.submit(said(text)) for text in ("p 1", "f 1", "f 2")]
+        await until(lambda: turns.begun == ["p 1"])
+        tasks.start_soon(hurry)
+    inbox.close()
+    assert [receipt.status for receipt in receipts] == ["dropped", "requeued", "requeued"]
+    assert (turns.begun, kept_in(path)) == (["p 1"], [("f 1", 0), ("f 2", 0)])
+
+
+async def test_a_gateway_that_is_in_a_hurry_before_it_ends_does_not_drain() -> None:
+    turns = Turns()
+    framework, manager = gateway(turns, limits=msgspec.structs.replace(LIMITS, drain=60))
+    async with framework.running(), manager:
+        receipts = [await manager.submit(said(text)) for text in ("p 1", "f 1")]
+        await until(lambda: turns.begun == ["p 1"])
+        manager.hurry()
+        await settle()
+        assert receipts[0].status == "accepted"
+    assert [receipt.status for receipt in receipts] == ["dropped", "dropped"]
+
+
+# ------------------------------------------------------------------------------------------------- put in by turns
+
+
+class ByFirstWord:
+    """Admits messages as `Turns` does."""
+
+    admit_message = Turns.admit_message
+
+
+@pytest.mark.parametrize("kind", INBOXES)
+async def test_what_a_turn_puts_in_has_its_place_by_the_time_of_that(kind: str, tmp_path: Path) -> None:
+    inbox = inbox_of(kind, tmp_path)
+    begun, goes_on = anyio.Event(), anyio.Event()
+
+    async def look(prompt: str, state: TurnState) -> None:
+        if prompt == "f 1":
+            own = STEERING_INBOX.require(state)
+            begun.set()
+            await goes_on.wait()
+            await own.put(said("own 1"), state)
+            await manager.submit(said("f 4"))
+            for text in ("own 2", "own 3"):
+                await own.put(said(text), state)
+
+    quick = Quick(inbox, look)
+    framework, manager = gateway(quick, ByFirstWord())
+    async with framework.running(), manager:
+        await manager.submit(said("f 1"))
+        await begun.wait()
+        for text in ("f 2", "f 3"):
+            await manager.submit(said(text))
+        goes_on.set()
+        await idle(manager)
+    assert quick.ran == ["f 1", "f 2", "f 3", "own 1", "f 4", "own 2", "own 3"]
+    if isinstance(inbox, SQLiteSteeringInbox):
+        inbox.close()
+
+
+async def test_what_a_turn_takes_and_puts_back_keeps_its_place() -> None:
+    inbox = MemorySteeringInbox()
+    begun, goes_on = anyio.Event(), anyio.Event()
+
+    async def look(prompt: str, state: TurnState) -> None:
+        if prompt == "f 1":
+            own = STEERING_INBOX.require(state)
+            for text in ("own 1", "own 2"):
+                await own.put(said(text), state)
+            taken = await own.take(state)
+            begun.set()
+            await goes_on.wait()
+            await own.give_back(taken[1:], state)
+
+    quick = Quick(inbox, look)
+    framework, manager = gateway(quick, ByFirstWord())
+    async with framework.running(), manager:
+        await manager.submit(said("f 1"))
+        await begun.wait()
+        await manager.submit(said("f 2"))
+        goes_on.set()
+        await idle(manager)
+    assert quick.ran == ["f 1", "own 2", "f 2"]
