@@ -105,7 +105,7 @@ class Handover:
         try:
             if not session.running:  # what was left in the inbox has been taken out meanwhile
                 return False
-            message = kept_form(receipt) if is_durable_inbox(inbox) else receipt.message
+            message = kept_form(receipt) if receipt.parts and is_durable_inbox(inbox) else receipt.message
             if is_immediate_inbox(inbox):
                 inbox.put_nowait(message, session.state())
             else:

@@ -147,7 +147,7 @@ def with_inbox() -> Turns:
     return Turns(MemorySteeringInbox())
 
 
-def said(text: str, session_id: str | None = "s", channel: str = "chat", **fields: Any) -> Envelope:
+def said(text: str, session_id: str | None = "s", channel: str | None = "chat", **fields: Any) -> Envelope:
     return Envelope(content=text, session_id=session_id, channel=channel, **fields)
 
 

@@ -160,6 +160,21 @@ async def test_an_answer_goes_to_the_output_channel() -> None:
     assert (one.sent, two.sent) == ([], ["re: p 1"])
 
 
+async def test_an_answer_that_no_channel_sends_is_told_where_one_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    turns = Turns()
+    framework, manager = gateway(turns)
+    turns.end("p 1")
+    caplog.set_level("DEBUG")
+    async with framework.running(), manager:
+        for name in ("gone", None):
+            await (await manager.submit(said("p 1", channel=name))).done()
+    told = [record for record in caplog.records if record.message.startswith("channel.not_running")]
+    assert [(record.levelname, record.message) for record in told] == [
+        ("WARNING", "channel.not_running gone: a message was not sent"),
+        ("DEBUG", "channel.not_running None: a message was not sent"),
+    ]
+
+
 class Showing(Chat):
     """Shows a stream, and may fail at it."""
 
