@@ -64,8 +64,8 @@ class MessageChanged(ApplicationEvent, kw_only=True):
         status: `delivered` to the turn in progress, `requeued` to wait for a turn of its own, `processed` when its turn
             is over, or `dropped`.
         reason: Why, where there is something to say: what its turn raised, when that failed.
-        number: The number of its receipt, its place in the order of arrival. What an inbox has kept since an earlier
-            start has that of a message before it.
+        number: The number of its receipt, its place in the order of arrival; 0 for what an inbox has kept since an
+            earlier start.
         context: The facts that its channel gave with it. A channel that puts an id of its own there knows its messages
             again by that, also those that an inbox has kept.
         is_over: Whether the status is the last one, in this run of the gateway.

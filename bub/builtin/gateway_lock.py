@@ -117,7 +117,7 @@ def is_locked(folder: Path) -> bool:
     try:
         file = os.open(path, os.O_RDWR)
         try:
-            return not _take(file)
+            return not _take(file, shared=True)
         finally:
             os.close(file)
     except FileNotFoundError:
@@ -138,14 +138,19 @@ def read_holder(folder: Path) -> Holder | None:
         return None
 
 
-def _take(file: int) -> bool:
-    """Take the lock if it is free; it is given back when the file is closed."""
+def _take(file: int, *, shared: bool = False) -> bool:
+    """Take the lock if it is free; it is given back when the file is closed.
+
+    Args:
+        file: The file.
+        shared: Whether others may share it, who only look, where the system knows that.
+    """
     try:
         if sys.platform == "win32":
             os.lseek(file, _FAR, os.SEEK_SET)
             msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
         else:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno not in _HELD:
             raise

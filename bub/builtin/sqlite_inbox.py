@@ -22,6 +22,9 @@ _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS steering (session TEXT NOT NULL, place INTEGER NOT NULL, message TEXT NOT NULL,
 claimed INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (session, place)) WITHOUT ROWID
 """
+_LOCK_WAIT: Final = 1.0
+"""Seconds to wait, on the event loop, for somebody else who is writing to the file."""
+
 _PUT: Final = "INSERT INTO steering SELECT ?, COALESCE(MAX(place), 0) + 1, ?, 0 FROM steering WHERE session = ?"
 _LAST: Final = "SELECT COALESCE(MAX(place), 0) FROM steering WHERE session = ?"
 _HOLD: Final = "INSERT INTO steering VALUES (?, ?, ?, 1)"
@@ -53,7 +56,7 @@ class SQLiteSteeringInbox:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self._database: Final = sqlite3.connect(path, isolation_level=None)
+        self._database: Final = sqlite3.connect(path, isolation_level=None, timeout=_LOCK_WAIT)
         self._database.text_factory = read_text
         self._database.execute("PRAGMA journal_mode=WAL")
         self._database.execute("PRAGMA synchronous=NORMAL")

@@ -251,7 +251,13 @@ class _Running:
         answered: object = message.context.get("message_id")
         answers = answered if isinstance(answered, int) and message.context.get("chat_type") != "private" else None
         chat = self._chat(read_address(message.chat_id))
-        return ChatTurn(chat, answers, self._spawn, typing_interval=self._settings.typing_interval)
+        return ChatTurn(
+            chat,
+            answers,
+            self._spawn,
+            is_active=message.is_active,
+            typing_interval=self._settings.typing_interval,
+        )
 
     def restore(self, message: Envelope) -> Envelope:
         limit = self._settings.max_file_bytes

@@ -16,6 +16,10 @@ from bub.builtin.telegram_calls import UnsureError
 from bub.builtin.telegram_markup import marked_up
 from bub.builtin.telegram_sending import Chat, MarksRefusedError
 from bub.builtin.telegram_text import Marked, pieces, plain
+from bub.errors import ChannelError
+from bub.framework.failure_line import one_line
+from bub.gateway.faults import is_failure
+from bub.hooks.failures import error_text
 from bub.lazy import LazyModule
 from bub.streaming import AsyncStreamEvents, StreamEvent, TextDelta
 
@@ -35,6 +39,11 @@ Work: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 Spawn: TypeAlias = Callable[[Work], bool]
 """Starts something in the background; False when that is not possible any more."""
+
+NO_ANSWER: Final = "No answer: "
+"""What is said before the error of a turn that has failed."""
+
+_TELL_TIME: Final = 5.0
 
 _UNKNOWN: Final = 0
 """Stands for the id of a message of which nobody knows whether it arrived."""
@@ -222,13 +231,18 @@ class ChatTurn(AbstractAsyncContextManager["ChatTurn", None]):
         chat: The conversation.
         answers: The message that the answer refers to.
         spawn: Starts the typing and the showing.
+        is_active: Whether somebody waits for the answer, who is told when there will be none.
         typing_interval: Seconds between two signs of typing.
     """
 
-    def __init__(self, chat: Chat, answers: int | None, spawn: Spawn, *, typing_interval: float) -> None:
+    def __init__(
+        self, chat: Chat, answers: int | None, spawn: Spawn, *, is_active: bool, typing_interval: float
+    ) -> None:
         self.chat: Final = chat
         self._answers: Final = answers
         self._spawn: Final = spawn
+        self._is_active: Final = is_active
+        self._is_outermost = False
         self._typing_interval: Final = typing_interval
         self._scopes: Final[list[anyio.CancelScope]] = []
         self._live: Live | None = None
@@ -238,7 +252,8 @@ class ChatTurn(AbstractAsyncContextManager["ChatTurn", None]):
     async def __aenter__(self) -> ChatTurn:
         outer = current_turn.get()
         self._token = current_turn.set(self)
-        if outer is None or outer.chat is not self.chat:  # messages that were joined are one turn
+        self._is_outermost = outer is None or outer.chat is not self.chat  # messages that were joined are one turn
+        if self._is_outermost:
             self._start(self._type)
         return self
 
@@ -250,6 +265,20 @@ class ChatTurn(AbstractAsyncContextManager["ChatTurn", None]):
             scope.cancel()
         if self._token is not None:
             current_turn.reset(self._token)
+        if error is None or isinstance(error, ChannelError) or not is_failure(error):  # a ChannelError: nor could this
+            return  # be sent
+        if self._is_active and self._is_outermost:
+            await self._tell(f"{NO_ANSWER}{one_line(error_text(error))}")
+
+    async def _tell(self, text: str) -> None:
+        """Say something before the next turn of the chat begins, as far as that does not take long."""
+        chat = self.chat.address.chat
+        try:
+            with anyio.fail_after(_TELL_TIME):
+                async with self.chat.lock:
+                    await Reply(self.chat, self._answers).show(pieces(Marked(text)))
+        except Exception as error:
+            logger.warning("telegram.not_told: chat %s: %s: %s", chat, text, error_text(error))
 
     def begin(self) -> Live | None:
         """Begin to show an answer; None when the channel has stopped."""

@@ -105,6 +105,7 @@ class Answer:
         self.failed: bool = False
         self.thought: str = ""
         self._said: Final[list[str]] = []
+        self._replied: int = 0
         self._ready: Final[deque[Piece]] = deque()
         self._blocks: Final = MarkdownBlocks()
         self._neutral: Final = NeutralText()
@@ -119,6 +120,17 @@ class Answer:
     def text(self) -> str:
         """All of the model's text so far, as it came."""
         return "".join(self._said)
+
+    def was_shown(self, reply: str) -> bool:
+        """Whether a reply, whatever its blanks are, is what was shown while it was made; each text counts once."""
+        said, bare = "".join(self.text.split())[self._replied :], "".join(reply.split())
+        if said.startswith(bare):
+            self._replied += len(bare)
+        elif said.endswith(bare):
+            self._replied += len(said)
+        else:
+            return False
+        return True
 
     @property
     def is_within_text(self) -> bool:

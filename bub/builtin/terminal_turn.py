@@ -19,7 +19,7 @@ from bub.channels.channel import ChannelDefaults
 from bub.core.tools import Tool
 from bub.envelope import Envelope
 from bub.framework.failure_line import failure_line, one_line, says_all
-from bub.gateway.faults import failure_of
+from bub.gateway.faults import is_failure
 from bub.gateway.receipts import Receipt
 from bub.streaming import AsyncStreamEvents, StreamEvent
 
@@ -116,7 +116,7 @@ class Turn:
         answer, self._answer = self._answer, None
         if answer is None:
             return
-        if error is not None and is_cancelled(error):
+        if error is not None and not is_failure(error):
             answer.stop()
             self._view.add(answer, Piece("note", "stopped"))
         elif error is not None and not answer.failed:  # `sys.exit()` of a plugin, too, ends its turn only
@@ -147,7 +147,7 @@ class ChatChannel(ChannelDefaults):
         if answer is None:
             if message.content.strip():
                 self._shows.say(piece)
-        elif not (answer.failed and failed) and not is_within(message.content, answer.text):
+        elif not (answer.failed and failed) and not answer.was_shown(message.content):
             self._shows.add(answer, piece)
         for item in message.media:
             self._shows.say(Piece("note", f"{item.type}: {item.name or item.url or item.media_type or 'no name'}"))
@@ -196,17 +196,3 @@ def chat_message(said: Said, session_id: str | None, lifespan: Turn) -> Envelope
 def failure(error: BaseException) -> str:
     """An exception in one line for the person at the terminal."""
     return one_line(str(error)) if says_all(error) else failure_line(error)
-
-
-def is_cancelled(error: BaseException) -> bool:
-    """Whether what has ended a turn is its cancellation, and no failure of the turn."""
-    try:
-        failure_of(error, "turn")
-    except BaseException:  # it goes on from where it was raised
-        return True
-    return False
-
-
-def is_within(content: str, shown: str) -> bool:
-    """Whether a text was shown already, whatever its blanks are."""
-    return "".join(content.split()) in "".join(shown.split())

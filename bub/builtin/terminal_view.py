@@ -16,6 +16,7 @@ from bub.streaming import StreamEvent, Usage
 
 MOST_WAITING_SHOWN: Final = 5
 MOST_HELD: Final = 200
+"""How many lines of the log wait for the end of a paragraph."""
 
 
 class Screen(Protocol):
@@ -90,7 +91,8 @@ class TerminalView:
         self._model: Final = model
         self._turns: Final[deque[Answer]] = deque()
         self._over: Final[set[Answer]] = set()
-        self._held: Final[deque[Piece]] = deque(maxlen=MOST_HELD)
+        self._held: Final[list[Piece]] = []
+        self._left_out: int = 0
         self._last: PieceKind | None = None
         self._used: Usage | None = None
         self._thought: str = ""
@@ -158,6 +160,10 @@ class TerminalView:
     def say(self, piece: Piece) -> None:
         """Show something that belongs to no turn, as soon as that does not tear a text apart."""
         self._held.append(piece)
+        logged = [place for place, held in enumerate(self._held) if held.kind == "log"]
+        if len(logged) > MOST_HELD:
+            del self._held[logged[0]]
+            self._left_out += 1
         self.refresh()
 
     def toggle_thinking(self) -> None:
@@ -190,8 +196,12 @@ class TerminalView:
         self._screen.redraw()
 
     def _released(self) -> list[Piece]:
-        held = list(self._held)
+        held = self._held.copy()
         self._held.clear()
+        if self._left_out:
+            first = next(place for place, piece in enumerate(held) if piece.kind == "log")
+            held.insert(first, Piece("log", f"{self._left_out} lines of the log are left out here"))
+            self._left_out = 0
         return held
 
     def _is_wanted(self, piece: Piece) -> bool:

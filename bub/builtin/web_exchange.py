@@ -22,7 +22,7 @@ from bub.builtin.web_settings import WebSettings
 from bub.channels.admission import AdmitAction
 from bub.channels.channel import MessageHandler, StopTurns
 from bub.envelope import Envelope
-from bub.gateway.faults import failure_of
+from bub.gateway.faults import failure_of, is_failure
 from bub.hooks.failures import error_text
 from bub.streaming import AsyncStreamEvents, StreamEvent
 
@@ -88,7 +88,15 @@ class Exchange:
                 return  # that it waited; its turn has begun meanwhile
             del self._taken_up[message_id]
             self.feeds.publish(session, _ended(event), message_id)
+        elif isinstance(message_id, str) and event.channel == CHANNEL and not (event.number or event.is_over):
+            self._learn_of(message_id, event)
         self.ledger.changed(event)
+
+    def _learn_of(self, message_id: str, event: MessageChanged) -> None:
+        """Tell of a message that an inbox has kept, before its turn: that may fail before there is an answer."""
+        if self.ledger.take_up(message_id, event.session_id, None):
+            self._taken_up[message_id] = event.session_id
+            self.feeds.publish(event.session_id, MessageReceived(event.content), message_id)
 
     def _tell(self, record: MessageRecord) -> None:
         self.feeds.publish(record.session_id, MessageMoved(record.status, record.reason), record.message_id)
@@ -230,20 +238,17 @@ class WebTurn(AbstractAsyncContextManager["WebTurn", None]):
     ) -> None:
         if self._token is not None:
             _current_turn.reset(self._token)
-        ended = TurnEnded("completed") if error is None else self._failed(error)
+        ended = TurnEnded("completed") if error is None else _failed(error)
         self._exchange.feeds.publish(self.session_id, ended, self.message_id)
         if ended.outcome == "cancelled":
             self._exchange.ledger.move(self.message_id, "dropped", _CANCELLED, over=True)
         else:
             self._exchange.ledger.move(self.message_id, "processed", ended.error or "", over=True)
 
-    def _failed(self, error: BaseException) -> TurnEnded:
-        """How a turn has ended that has raised: as a failure, `sys.exit()` of a plugin too, or by being cancelled."""
-        try:
-            failure_of(error, f"turn of session {self.session_id!r}")
-        except BaseException:  # it goes on from where it was raised
-            return TurnEnded("cancelled")
-        return TurnEnded("failed", error_text(error))
+
+def _failed(error: BaseException) -> TurnEnded:
+    """How a turn has ended that has raised: as a failure, `sys.exit()` of a plugin too, or by being cancelled."""
+    return TurnEnded("failed", error_text(error)) if is_failure(error) else TurnEnded("cancelled")
 
 
 def _ended(event: MessageChanged) -> TurnEnded:

@@ -48,6 +48,15 @@ def failure_of(error: BaseException, where: str) -> Exception:
     return failure
 
 
+def is_failure(error: BaseException) -> bool:
+    """Whether an error is the failure of the code that raised it, and ends nothing else; see `failure_of`."""
+    try:
+        failure_of(error, "")
+    except BaseException:  # it goes on from where it was raised
+        return False
+    return True
+
+
 def interrupt_in(error: BaseException) -> KeyboardInterrupt | None:
     """The KeyboardInterrupt that was raised, alone or among others; None without one."""
     if _is_group(error):

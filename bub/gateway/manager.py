@@ -132,6 +132,7 @@ class ChannelManager:
         try:
             await self._start(self._tasks)
         except BaseException as error:
+            self.hurry()  # what an earlier program has left would be waited for, and is not run yet
             await self.__aexit__(type(error), error, error.__traceback__)
             raise
         return self

@@ -346,7 +346,7 @@ class Session:
             while place >= 0 and not _is_same(steered[place].message, message):
                 place -= 1
             if place < 0:
-                number = self.puts.pop() if self.puts else rest[-1].number if rest else 0  # 0: an earlier program's
+                number = self.puts.pop() if self.puts else rest[-1].number if rest else self._after()
                 rest.append(receipt_of(message, number, self.id, context, restored))
                 continue
             delivered += steered[place + 1 : end]
@@ -355,6 +355,9 @@ class Session:
         delivered += steered[:end]
         self.steered, self.puts = [], []
         return sorted(delivered, key=_number), rest[::-1]
+
+    def _after(self) -> int:
+        return self.steered[-1].number if self.steered else 0
 
 
 def _is_same(one: Envelope, other: Envelope) -> bool:

@@ -38,6 +38,9 @@ from bub.builtin.sqlite_inbox import SQLiteSteeringInbox
 from bub.errors import ConfigError
 from bub.framework.framework import BubFramework
 
+if sys.platform != "win32":
+    import fcntl
+
 ME = Holder(pid=os.getpid(), since="2026-01-02T03:04:05+00:00")
 on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="systemd is of Linux")
 
@@ -76,6 +79,15 @@ def test_one_lock_at_a_time(tmp_path: Path) -> None:
         assert is_locked(tmp_path)
     assert not is_locked(tmp_path)
     assert read_holder(tmp_path) is None
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no locks that may be shared")
+def test_who_looks_is_not_taken_for_a_gateway(tmp_path: Path) -> None:
+    with GatewayLock(tmp_path, ME):
+        pass
+    with (tmp_path / LOCK_FILE).open("rb") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        assert not is_locked(tmp_path)
 
 
 def hold(folder: str) -> None:

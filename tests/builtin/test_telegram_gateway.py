@@ -17,6 +17,7 @@ from bub.builtin.sqlite_inbox import SQLiteSteeringInbox
 from bub.builtin.telegram_channel import TelegramChannel
 from bub.channels.channel import Channel, MessageHandler, StopTurns
 from bub.envelope import Envelope
+from bub.errors import ChannelError
 from bub.framework.framework import BubFramework
 from bub.framework.stopping import stop_turns
 from bub.gateway.limits import GatewayLimits
@@ -91,9 +92,45 @@ async def test_a_message_is_answered(streamed: bool) -> None:
             server.receive("hello", chat={"id": 8, "type": "private"})
             await server.until(lambda: server.texts(8) == ["You said: hello"])
             server.receive("again")
-            await server.until(lambda: server.texts(7) == ["You said: again"])
+            await server.until(lambda: server.texts(7) == ["No answer: LookupError: no model", "You said: again"])
         assert server.texts(8) == ["You said: hello"]
         assert server.updates == []
+
+
+class Failing:
+    """Turns that fail where their messages say so."""
+
+    @hookimpl.build_prompt
+    def build_prompt(self, message: Envelope) -> str:
+        match message.content.split("\n")[0]:
+            case "fail":
+                raise LookupError("*no* `markdown`\n_here_")
+            case "exit":
+                sys.exit(3)
+            case "unsent":
+                raise ChannelError("cannot send")
+            case _:
+                return message.content
+
+
+async def test_who_waits_for_an_answer_is_told_when_there_is_none() -> None:
+    """Once for messages that were joined."""
+    async with telegram_server() as server:
+        framework = BubFramework()
+        framework.register(Plugin(server), name="plugin")
+        framework.register(Failing(), name="failing")
+        told = ["No answer: LookupError: *no* `markdown` _here_"]
+        async with framework.running(), ChannelManager(framework, limits=LIMITS) as manager:
+            server.receive("fail")
+            server.receive("joined")
+            await server.until(lambda: server.texts(7) == told)
+            server.receive("exit")
+            told.append("No answer: SystemExit: 3")
+            await server.until(lambda: server.texts(7) == told)
+            await manager.submit(Envelope(content="unsent", channel="telegram", chat_id="7"))
+            server.receive("hello")
+            told.append("You said: hello")
+            await server.until(lambda: server.texts(7) == told)
 
 
 async def test_an_answer_is_stopped_from_the_chat() -> None:
@@ -313,7 +350,9 @@ async def test_what_was_attached_is_gone(tmp_path: Path, caplog: pytest.LogCaptu
     assert caplog.text.count("telegram.file_gone") == 2
 
 
-async def test_what_was_kept_for_a_channel_that_does_not_run_stays_whole(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_was_kept_for_a_channel_that_does_not_run_stays_whole(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with telegram_server() as server:
         await killed(server, tmp_path / "inbox.db")
         framework = BubFramework()

@@ -320,7 +320,20 @@ async def test_what_a_failed_turn_has_shown_stays(server: TelegramServer) -> Non
         with pytest.raises(LookupError):
             await in_turn(talk, await talk.message(), events(), None, failing=True)
         await talk.channel.send(to("7", "later"))
-    assert server.texts() == ["one two", "later"]
+    assert server.texts() == ["one two", "No answer: LookupError: the turn fails", "later"]
+
+
+async def test_who_has_not_asked_is_not_told_that_a_turn_has_failed(server: TelegramServer) -> None:
+    async def events() -> AsyncIterator[StreamEvent]:
+        yield TextDelta("one")
+        await server.until(lambda: server.texts(GROUP["id"]) == ["one"])
+
+    async with talking(server, groups="all") as talk:
+        server.receive("hi", chat=GROUP)  # overheard
+        with pytest.raises(LookupError):
+            await in_turn(talk, await talk.message(), events(), None, failing=True)
+        await talk.channel.send(to(str(GROUP["id"]), "later"))
+    assert server.texts(GROUP["id"]) == ["one", "later"]
 
 
 async def test_the_final_text_survives_flood_control(server: TelegramServer) -> None:

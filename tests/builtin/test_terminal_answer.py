@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,6 +43,26 @@ def answer_of(*events: StreamEvent, clock: Clock | None = None) -> Answer:
 
 def lines_of(pieces: Sequence[Piece], width: int = 60) -> list[str]:
     return [painted(piece, PAINTER, width) for piece in pieces]
+
+
+@pytest.mark.parametrize(
+    ("streamed", "replies", "again"),
+    [
+        (["You said: ", "two words "], ["You said: two words", "two"], [True, False]),
+        (["one two three"], ["one two", "\n three "], [True, True]),
+        (["I will look.", "Found it."], ["Found it."], [True]),  # the last step alone
+        (["I will look.\n", "Found it.\n\n"], ["I will look.\nFound it."], [True]),
+        (["the whole text"], ["whole"], [False]),
+        (["a", "a"], ["a", "a", "a"], [True, True, False]),
+        ([], ["of its own"], [False]),
+        (["some"], ["", " \n"], [True, True]),
+    ],
+)
+def test_which_replies_were_shown_while_they_were_made(
+    streamed: list[str], replies: list[str], again: list[bool]
+) -> None:
+    answer = answer_of(*map(TextDelta, streamed))
+    assert [answer.was_shown(reply) for reply in replies] == again
 
 
 def test_a_text_is_shown_block_by_block() -> None:

@@ -23,7 +23,7 @@ from bub.builtin.chat_commands import TerminalPlugin
 from bub.builtin.memory_inbox import MemorySteeringInbox
 from bub.builtin.terminal_channel import TerminalChannel
 from bub.builtin.terminal_pipe import PipeChannel
-from bub.builtin.terminal_turn import ChatOptions, Turn, chat_message, is_within
+from bub.builtin.terminal_turn import ChatOptions, Turn, chat_message
 from bub.builtin.terminal_view import Said
 from bub.channels.admission import AdmitDecision, TurnSnapshot
 from bub.channels.channel import Channel
@@ -180,11 +180,6 @@ async def test_nobody_reads_what_is_told_apart() -> None:
         async with framework.running(), manager:
             assert await channel.ended() == 1
     assert out.getvalue() == "half\nYou said: last\n"
-
-
-def test_what_was_shown_already() -> None:
-    assert is_within("a b\n", "x a\n\nb y")
-    assert not is_within("ab c", "a b")
 
 
 # ------------------------------------------------------------------------------------------------ a terminal

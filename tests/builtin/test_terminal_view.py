@@ -48,6 +48,22 @@ def test_a_turn() -> None:
     assert not view.is_busy
 
 
+def test_of_many_log_lines_the_oldest_are_left_out_and_nothing_else() -> None:
+    view, paper = made()
+    answer = view.begin(None)
+    view.take(answer, TextDelta("The answer "))
+    view.say(Piece("log", "line 0"))
+    view.say(Piece("answer", "of another session"))
+    for number in range(1, 260):
+        view.say(Piece("log", f"line {number}"))
+    view.end(answer)
+    shown = [line for line in paper.lines if line]
+    assert shown[:3] == ["The answer", "of another session", "! 60 lines of the log are left out here"]
+    assert shown[3:] == [f"! line {number}" for number in range(60, 260)]
+    view.say(Piece("log", "later"))
+    assert paper.lines[-1] == "! later"
+
+
 def test_s68_what_is_logged_meanwhile_does_not_tear_a_text_apart() -> None:
     """S68: log lines come after the text that is being made, and can be seen at once all the same."""
     view, paper = made()

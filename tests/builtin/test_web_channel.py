@@ -457,6 +457,33 @@ async def test_the_turn_of_a_message_that_an_inbox_has_kept(
         assert [event.type for event in await reader.until("text_delta")] == ["turn_started", "text_delta"]
 
 
+async def test_a_message_that_an_inbox_has_kept_and_that_fails_before_its_answer() -> None:
+    """There is no stream that would tell of it."""
+
+    async def tell(status: MessageFate, reason: str, *, is_over: bool) -> None:
+        event = MessageChanged(session_id="s", channel="web", content="hi", status=status, reason=reason,
+                               context={"message_id": "m1"}, is_over=is_over)  # fmt: skip
+        await gateway.bus.emit(event)
+
+    async with web_gateway() as gateway, gateway.client() as client, event_stream(client, "s") as reader:
+        await tell("requeued", "it was kept", is_over=False)
+        await tell("processed", "ValueError: no prompt", is_over=True)
+        await gateway.bus.emit(
+            MessageChanged(
+                session_id="s", channel="web", content="", status="requeued", context={"message_id": "m2"}, number=3
+            )
+        )  # one of this program, which is not known any more
+        events = await reader.until("turn_ended")
+        events += await reader.until("message_moved")
+        assert [(event.type, event.data["message_id"]) for event in events] == [
+            *[(kind, "m1") for kind in ("message_received", "message_moved", "turn_ended", "message_moved")],
+        ]
+        assert events[0].data["content"] == "hi"
+        assert events[2].data["error"] == "ValueError: no prompt"
+        (record,) = (await client.get("/sessions/s/messages")).json()["messages"]
+        assert (record["status"], record["reason"]) == ("processed", "ValueError: no prompt")
+
+
 async def test_a_channel_that_learns_nothing_tells_what_an_inbox_has_kept_under_one_id() -> None:
     kept = Envelope(content="hi", channel="web", chat_id="s", context={"message_id": "m1"})
     async with web_gateway() as gateway, gateway.client() as client, event_stream(client, "s") as reader:

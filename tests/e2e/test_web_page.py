@@ -17,6 +17,7 @@ from bub.builtin.web_channel import WebChannel
 from bub.builtin.web_settings import WebSettings
 from bub.channels.channel import Channel, MessageHandler
 from bub.channels.steering import SteeringInbox
+from bub.envelope import Envelope
 from bub.framework.framework import BubFramework
 from bub.framework.stopping import stop_turns
 from bub.gateway.limits import GatewayLimits
@@ -82,8 +83,21 @@ class Plugin:
                 yield StreamFailed("model", MARKUP)
             case "fail":
                 raise LookupError(MARKUP)
+            case "nothing":
+                return
             case _:
                 yield TextDelta(str(prompt))
+
+    @hookimpl.render_outbound
+    def render_outbound(self, message: Envelope, model_output: str) -> list[Envelope] | None:
+        texts = {
+            "two words": [model_output, "two"],
+            "one two three": ["one two", "\n three "],
+            "changed": ["Changed!", "changed"],
+        }.get(message.content)
+        if texts is None:
+            return None
+        return [Envelope(content=text, channel="web", chat_id=message.chat_id) for text in texts]
 
 
 class Site(Plugin):
@@ -195,6 +209,13 @@ async def test_an_answer_is_shown_while_it_is_made_and_can_be_steered(site: Site
     await expect(page.get_by_text("Your message waits for an answer of its own.")).to_be_visible()
     site.go_on_again.set()
     await expect(answer.last).to_have_text("make it short")  # no turn has taken it
+    assert [text.strip() for text in await page.locator("#log > *").all_inner_texts()] == [
+        "story",
+        "Once upon a time",
+        "make it short",
+        "Your message waits for an answer of its own.",
+        "make it short",
+    ]
     await page.reload()
     await expect(answer.last).to_have_text("make it short")
     await expect(page.get_by_role("article")).to_have_count(4)
@@ -216,6 +237,31 @@ async def test_an_answer_is_stopped(site: Site, browser: Browser) -> None:
     await expect(page.get_by_role("article", name="Answer").last).to_have_text("still here")
     await expect(page.get_by_text("dropped")).to_have_count(0)
     await expect(page.get_by_role("alert")).to_be_hidden()
+    await page.close()
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("two words", ["two words", "two"]),
+        ("one two three", ["one two three"]),
+        ("changed", ["Changed!", "changed"]),
+        ("nothing", []),
+    ],
+)
+async def test_the_replies_of_a_turn_are_each_shown_once(
+    site: Site, browser: Browser, message: str, shown: list[str]
+) -> None:
+    """S19, in a page: what was shown while it was made is not shown again, and no other reply is lost."""
+    page = await opened(browser, f"{site.address}/#replies")
+    for _ in range(2):
+        await say(page, message)
+        await say(page, "last")
+        await expect(page.get_by_role("article", name="Answer").last).to_have_text("last")
+        texts = await page.get_by_role("article", name="Answer").locator(".text").all_inner_texts()
+        assert [text.strip() for text in texts] == [*shown, "last"]
+        await expect(page.get_by_text("The answer is empty.")).to_have_count(int(not shown))
+        await page.evaluate("log.replaceChildren()")
     await page.close()
 
 

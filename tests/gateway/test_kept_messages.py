@@ -668,6 +668,33 @@ async def test_a_sender_that_is_cancelled_before_its_session_is_known_leaves_not
 # ------------------------------------------------------------------------------------------------- in a hurry
 
 
+async def test_a_start_that_is_cancelled_does_not_wait_for_what_it_has_not_begun(tmp_path: Path) -> None:
+    path = tmp_path / "inbox.db"
+    inbox = SQLiteSteeringInbox(path)
+    await inbox.put(said("kept"), STATE)
+    starting = anyio.Event()
+
+    async def start(tasks: TaskGroup) -> None:
+        starting.set()
+        await anyio.sleep_forever()
+
+    quick = Quick(inbox)
+    framework, manager = gateway(
+        quick, Channels(Chat(on_start=start)), limits=GatewayLimits(drain=10_000, start_timeout=10_000)
+    )
+    async with framework.running(), anyio.create_task_group() as tasks:
+
+        async def run() -> None:
+            async with manager:
+                raise AssertionError("it has started")
+
+        tasks.start_soon(run)
+        await starting.wait()
+        tasks.cancel_scope.cancel()
+    inbox.close()
+    assert (quick.ran, kept_in(path)) == ([], [("kept", 0)])
+
+
 async def test_in_a_hurry_nothing_more_begins_and_what_waits_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "inbox.db"
     inbox = SQLiteSteeringInbox(path)

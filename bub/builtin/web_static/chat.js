@@ -44,6 +44,11 @@ function note(text, bad = false) {
   append(make("p", bad ? "note bad" : "note", text));
 }
 
+function noteBefore(box, text) { // at the end where there is none: events may be told after what they tell about
+  if (box?.parentNode === log) follow(() => box.before(make("p", "note", text)));
+  else note(text);
+}
+
 function alertOf(text) {
   find("alert").textContent = text;
   find("alert").hidden = !text;
@@ -55,6 +60,10 @@ function oneLine(value) {
   return line.length > LONGEST_LINE ? `${line.slice(0, LONGEST_LINE)}…` : line;
 }
 
+function bare(text) {
+  return text.replace(/\s+/g, "");
+}
+
 class Turn {
   constructor() {
     this.box = append(make("article", "said"));
@@ -63,6 +72,8 @@ class Turn {
     this.texts = [];
     this.tools = new Map();
     this.text = null;
+    this.replied = 0; // how much of what was streamed, without blanks, whole replies have said again
+    this.repliedOnce = false;
     this.outdated = false; // whether the channel was started anew since: the turn may begin once more
   }
 
@@ -94,18 +105,29 @@ class Turn {
 
   whole(text, bad) {
     const said = this.texts.map((one) => one.textContent).join("");
-    if (said !== text) {
-      if (text.startsWith(said)) {
+    const first = !this.repliedOnce;
+    this.repliedOnce = true;
+    if (!this.saysAgain(said, text)) {
+      if (first && said && text.startsWith(said)) {
         this.write(text.slice(said.length));
-      } else if (this.texts.length <= 1) {
-        this.write("");
+      } else if (first && this.texts.length === 1) { // a plugin has changed it
         this.text.textContent = text;
       } else {
         this.text = null;
         this.write(text);
       }
+      this.replied = Infinity; // what is shown is not what was streamed
     }
     if (bad) this.text?.classList.add("bad");
+  }
+
+  saysAgain(said, text) { // whatever the blanks are; replies come in the order of the text
+    const rest = bare(said).slice(this.replied);
+    const again = bare(text);
+    if (rest.startsWith(again)) this.replied += again.length;
+    else if (rest.endsWith(again)) this.replied += rest.length;
+    else return false;
+    return true;
   }
 
   end() {
@@ -163,7 +185,7 @@ const SHOW = {
   message_moved(event) {
     if (cancelled.has(event.message_id)) return; // that was told
     if (event.status === "dropped") note(`The message was dropped. ${event.reason}`, true);
-    else if (MOVES[event.status]) note(MOVES[event.status]);
+    else if (MOVES[event.status]) noteBefore(turns.get(event.message_id)?.box, MOVES[event.status]);
   },
   turn_started(event) {
     running.add(event.message_id);
@@ -171,8 +193,11 @@ const SHOW = {
     turnOf(event);
   },
   turn_ended(event) {
+    const turn = turns.get(event.message_id ?? "");
+    const isEmpty = turn !== undefined && !turn.box.hasChildNodes();
     endTurn(event.message_id ?? "");
-    if (event.outcome === "failed") note(`The turn failed: ${event.error}`, true);
+    if (isEmpty && event.outcome === "completed") note("The answer is empty.");
+    else if (event.outcome === "failed") note(`The turn failed: ${event.error}`, true);
     else if (event.outcome === "cancelled") {
       cancelled.add(event.message_id);
       note("The turn was cancelled.");
