@@ -41,6 +41,7 @@ class ChannelHost:
         self.error: Exception | None = None
         self._start_timeout: Final = start_timeout
         self._stop_timeout: Final = stop_timeout
+        self._starting: Final = anyio.CancelScope()
         self._settled: Final = anyio.Event()
         self._stopping: Final = anyio.Event()
         self._ended: Final = anyio.Event()
@@ -55,9 +56,10 @@ class ChannelHost:
         stopped = False
         try:
             async with anyio.create_task_group() as tasks:
-                await self._within("start", self._start_timeout, self.channel.start(tasks))
-                self.state = "running"
-                self._settled.set()
+                with self._starting:
+                    await self._within("start", self._start_timeout, self.channel.start(tasks))
+                    self.state = "running"
+                    self._settled.set()
                 await self._stopping.wait()
                 stopped = True
                 await self._stop()
@@ -79,8 +81,9 @@ class ChannelHost:
             await self._settled.wait()
 
     def ask_to_stop(self) -> None:
-        """Have the channel stopped."""
+        """Have the channel stopped; a start in progress is cancelled."""
         self._stopping.set()
+        self._starting.cancel()
 
     async def ended(self) -> None:
         """Return when the channel has ended."""
