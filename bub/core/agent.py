@@ -13,7 +13,15 @@ from anyio.abc import TaskGroup
 from msgspec import structs
 
 from bub.bus import Event, EventBus
-from bub.core.agent_checks import check_count, checked_context, checked_prompt, checked_store, checked_tool, split_tools
+from bub.core.agent_checks import (
+    check_count,
+    checked_context,
+    checked_options,
+    checked_prompt,
+    checked_store,
+    checked_tool,
+    split_tools,
+)
 from bub.core.command import Command
 from bub.core.command_prompt import command_text
 from bub.core.events import AgentEvent
@@ -183,7 +191,7 @@ class Agent:
             max_steps: Another bound for this run.
 
         Raises:
-            ConfigError: There is no model, or no step is allowed.
+            ConfigError: There is no model, no step is allowed, or the options are none.
             ContentError: The prompt is none, or has no part.
 
         Cancellation:
@@ -302,6 +310,7 @@ class Agent:
     ) -> Callable[[RunStream], Awaitable[None]]:
         """What fills the stream of a run."""
         check_count(max_steps, "step", "max_steps of a run")
+        own_options = checked_options(options)
         line = None if content is None else command_text(content, self._command_prefix)
         client, spec = chosen_client(self._client, model)
         if client is None and line is None:
@@ -311,20 +320,20 @@ class Agent:
             if line is not None:
                 await self._answer_command(opened, line, stream)
             elif client is not None:
-                parts = self._parts(opened, client, spec, options, stream)
+                parts = self._parts(opened, client, spec, own_options, stream)
                 await Run(parts, content, max_steps=max_steps, metadata=dict(metadata or {})).produce()
 
         return partial(produce_on, tape, work)
 
     def _parts(
-        self, tape: StoreTape, client: ModelClient, spec: str, options: Mapping[str, Any] | None, stream: RunStream
+        self, tape: StoreTape, client: ModelClient, spec: str, options: Mapping[str, Any], stream: RunStream
     ) -> RunParts:
         return RunParts(
             run_id=uuid.uuid4().hex,
             tape=tape,
             client=client,
             spec=spec,
-            options=options or {},
+            options=options,
             events=self.events,
             stream=stream,
             executor=self._executor,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TypeGuard
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeGuard
 
 from typing_extensions import TypeIs
 
 from bub.core.tools import Tool
 from bub.errors import ConfigError, ContentError
-from bub.foreign import expected_with, named
+from bub.foreign import expected_with, is_mapping, named
 from bub.messages import republic
 from bub.prompt import UserContent, to_content
 from bub.tape.context import TapeContext
@@ -25,6 +25,22 @@ def check_count(count: int | None, what: str, where: str) -> None:
     """
     if count is not None and count < 1:
         raise ConfigError(f"expected at least 1 {what}, got {count} - {where}")
+
+
+def checked_options(options: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The options of a run's model calls, which are none but the provider's.
+
+    Raises:
+        ConfigError: They are no mapping, or there are tools among them.
+    """
+    if options is None:
+        return {}
+    given: object = options
+    if not is_mapping(given):
+        raise ConfigError(f"expected a mapping of options, got {named(given)} - options of a run")
+    if "tools" in options:
+        raise ConfigError("cannot take tools as an option of a run. Give them to Agent(tools=...) instead.")
+    return options
 
 
 def checked_tool(tool: object, where: str, key: object = None) -> Tool:

@@ -53,6 +53,23 @@ async def test_an_agent_without_a_model_says_so_at_once() -> None:
     assert await run(Agent(), model=ScriptedModel("done")) == [TextDelta("done"), StepEnded(1, True, "done")]
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"tools": []}, r"cannot take tools as an option of a run. Give them to Agent\(tools=...\) instead"),
+        ([("temperature", 1)], "expected a mapping of options, got list - options of a run"),
+        ("fast", "expected a mapping of options, got str"),
+    ],
+)
+async def test_options_that_are_none_are_refused_at_once(options: Any, said: str) -> None:
+    agent = Agent(model=ScriptedModel("done"))
+    with pytest.raises(ConfigError, match=said):
+        agent.run("hello", tape="t", options=options)
+    async with anyio.create_task_group() as tasks:
+        with pytest.raises(ConfigError, match=said):
+            agent.start("hello", tape="t", tasks=tasks, options=options)
+
+
 @pytest.mark.parametrize("steps", [0, -1])
 async def test_at_least_one_step(steps: int) -> None:
     with pytest.raises(ConfigError, match=f"expected at least 1 step, got {steps}"):
