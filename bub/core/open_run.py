@@ -74,6 +74,21 @@ class OpenRun:
         try:
             await self._stream.aclose()
         finally:
+            if self._task is not None and not self._task.done():
+                await _ended(self._task)
             if self._tasks is not None:  # without the error: a task group would wrap what the block raised
                 await self._tasks.__aexit__(None, None, None)
         self._stream.leave(error)
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    """Return when a task has ended, however often the present one is cancelled meanwhile."""
+    cancelled: asyncio.CancelledError | None = None
+    with anyio.CancelScope(shield=True):
+        while not task.done():
+            try:
+                await asyncio.wait((task,))
+            except asyncio.CancelledError as error:
+                cancelled = error
+    if cancelled is not None:
+        raise cancelled

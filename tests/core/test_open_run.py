@@ -9,10 +9,12 @@ import anyio
 import pytest
 
 from bub.core.agent import Agent
+from bub.core.events import RunFinished
 from bub.core.run_stream import RunStream
+from bub.core.toolmaking import tool
 from bub.errors import BubError
 from bub.streaming import StepEnded, StreamEvent, TextDelta
-from bub.testing.scripted_model import ScriptedModel
+from bub.testing.scripted_model import Call, Reply, ScriptedModel
 from tests.doubles.agents import no_task_left
 
 pytestmark = pytest.mark.anyio
@@ -57,6 +59,48 @@ async def test_a_run_that_is_closed_and_cancelled_before_it_began_raises_nothing
         stream.end()
         task.cancel()
     assert stream.error is None
+
+
+@on_asyncio
+@pytest.mark.parametrize("times", [1, 2, 3])
+async def test_the_block_waits_for_its_run_however_often_it_is_cancelled(anyio_backend: str, times: int) -> None:
+    log: list[str] = []
+    begun, ends = anyio.Event(), anyio.Event()
+
+    @tool
+    async def slow() -> str:
+        """Take a while to end."""
+        try:
+            begun.set()
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await ends.wait()
+            log.append("tool ended")
+        return "never"
+
+    agent = Agent(model=ScriptedModel(Reply(calls=[Call("slow", {})]), "done"), tools=[slow])
+    agent.events.on(RunFinished, lambda event: log.append(event.status))
+
+    async def converse() -> None:
+        try:
+            async with agent.run("hello", tape="t") as stream:
+                async for _ in stream:
+                    pass
+        finally:
+            log.append("left")
+
+    before = asyncio.all_tasks()
+    task = asyncio.create_task(converse())
+    await begun.wait()
+    for _ in range(times):
+        task.cancel()
+        await anyio.wait_all_tasks_blocked()
+    ends.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert log == ["tool ended", "cancelled", "left"]
+    assert asyncio.all_tasks() == before
 
 
 @pytest.mark.parametrize("reads", [0, 1, 3])
