@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 import anyio
 import anyio.lowlevel
 
+from bub.core.cancelling import is_being_cancelled
 from bub.core.waking import Poster, Signal, give_way, poster, signal_maker
 from bub.errors import BubError, ModelError
 from bub.streaming import StreamEvent, StreamFailed, Usage, UsageReported
@@ -262,7 +263,7 @@ class RunStream:
             if isinstance(raised, BubError):
                 self.error = raised
         except BaseException as raised:  # KeyboardInterrupt and the like: to the reader, and through it to the program
-            self._raised = self.told_of(raised)
+            self._raised = self._uncaught(raised)
         finally:
             self._end()
 
@@ -284,6 +285,17 @@ class RunStream:
         """What is told of the end of the run: one that nobody ended did not just end."""
         if not isinstance(raised, anyio.get_cancelled_exc_class()) or self._ending:
             return raised
+        return self._cancelled_inside()
+
+    def _uncaught(self, raised: BaseException) -> BaseException | None:
+        """What is told of what the scope of the run has not caught: no cancellation, which would end the reader too."""
+        if not isinstance(raised, anyio.get_cancelled_exc_class()):
+            return raised
+        if self._ending and is_being_cancelled():  # its task, as at the end of an event loop
+            return None
+        return self._cancelled_inside()
+
+    def _cancelled_inside(self) -> BubError:
         if self._cut is None:
             text = "the run was cancelled from inside: something in it cancelled the task that it ran in"
             self._cut = self.error = BubError(text)

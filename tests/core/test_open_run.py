@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from bub.core.agent import Agent
-from bub.core.events import RunFinished
+from bub.core.events import AgentEvent, RunFinished, StepFinished
 from bub.core.run_stream import RunStream
 from bub.core.toolmaking import tool
 from bub.errors import BubError
@@ -101,6 +101,39 @@ async def test_the_block_waits_for_its_run_however_often_it_is_cancelled(anyio_b
         await task
     assert log == ["tool ended", "cancelled", "left"]
     assert asyncio.all_tasks() == before
+
+
+@on_asyncio
+@pytest.mark.parametrize("how", ["leaves", "raises", "closes", "reads on"])
+@pytest.mark.parametrize("kind", [StepFinished, RunFinished])
+async def test_a_cancellation_of_something_else_at_the_end_cancels_nobody(
+    anyio_backend: str, how: str, kind: type[AgentEvent], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A handler waits for a task that somebody has cancelled."""
+
+    async def waits(event: AgentEvent) -> None:
+        task = asyncio.ensure_future(anyio.sleep_forever())
+        task.cancel()
+        await task
+
+    agent = Agent(model=ScriptedModel(Reply(text=["one", "two"])))
+    agent.events.on(kind, waits)
+    raised: list[BaseException] = []
+    try:
+        async with agent.run("hello", tape="t") as stream:
+            async for _ in stream:
+                if how == "raises":
+                    raise LookupError("of the block")
+                if how == "closes":
+                    await stream.aclose()
+                if how == "leaves":
+                    break
+    except BaseException as error:
+        raised.append(error)
+    assert [type(error) for error in raised] == {"raises": [LookupError], "reads on": [BubError]}.get(how, [])
+    if how != "reads on":
+        assert "run.failed_unread" in caplog.text
+    assert "something in it cancelled the task" in caplog.text + str(raised)
 
 
 @pytest.mark.parametrize("reads", [0, 1, 3])
