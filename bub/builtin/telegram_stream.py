@@ -265,20 +265,20 @@ class ChatTurn(AbstractAsyncContextManager["ChatTurn", None]):
             scope.cancel()
         if self._token is not None:
             current_turn.reset(self._token)
-        if error is None or isinstance(error, ChannelError) or not is_failure(error):  # a ChannelError: nor could this
-            return  # be sent
-        if self._is_active and self._is_outermost:
-            await self._tell(f"{NO_ANSWER}{one_line(error_text(error))}")
+        if error is not None and is_failure(error) and self._is_active and self._is_outermost:
+            await self._tell(error)
 
-    async def _tell(self, text: str) -> None:
-        """Say something before the next turn of the chat begins, as far as that does not take long."""
-        chat = self.chat.address.chat
+    async def _tell(self, error: BaseException) -> None:
+        """Say that there is no answer, before the next turn of the chat begins; as far as that does not take long."""
+        if isinstance(error, ChannelError):  # an answer that cannot be sent: nor could this
+            return
+        chat, text = self.chat.address.chat, f"{NO_ANSWER}{one_line(error_text(error))}"
         try:
             with anyio.fail_after(_TELL_TIME):
                 async with self.chat.lock:
                     await Reply(self.chat, self._answers).show(pieces(Marked(text)))
-        except Exception as error:
-            logger.warning("telegram.not_told: chat %s: %s: %s", chat, text, error_text(error))
+        except Exception as other:
+            logger.warning("telegram.not_told: chat %s: %s: %s", chat, text, error_text(other))
 
     def begin(self) -> Live | None:
         """Begin to show an answer; None when the channel has stopped."""

@@ -183,8 +183,8 @@ class Handover:
             receipt.claim = message if is_claiming_inbox(self.inbox) else None
             self.unserved.append(receipt)
         for name, count in unserved.items():
-            text = "gateway.kept_for_channel %s: it does not run; %d of session %s stay in the inbox for the next start"
-            logger.warning(text, name, count, session.id, extra={"channel": name, "session_id": session.id})
+            text = "gateway.kept_for_channel %s: it does not run; messages of session %s that wait for it: %d"
+            logger.warning(text, name, session.id, count, extra={"channel": name, "session_id": session.id})
         return served
 
     def _not_taken_back(self, session: Session, error: Exception) -> None:

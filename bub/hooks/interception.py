@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Final
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -63,9 +64,9 @@ class PluginAgentHooks:
         elif outcome is not None:
             event.request = outcome
 
-    async def on_llm_call_finished(self, event: LLMCallFinished) -> None:
+    def on_llm_call_finished(self, event: LLMCallFinished) -> Awaitable[object]:
         """Tell `after_llm_call`."""
-        await self._hooks.after_llm_call(request=event.request, result=event.result, state=event.state)
+        return self._hooks.after_llm_call(request=event.request, result=event.result, state=event.state)
 
     async def on_tool_call_started(self, event: ToolCallStarted) -> None:
         """Ask `before_tool_call`; the event gets the arguments or the decision."""
@@ -77,6 +78,6 @@ class PluginAgentHooks:
         elif outcome.arguments is not None:
             event.call = event.call.replace(arguments=outcome.arguments)
 
-    async def on_tool_call_finished(self, event: ToolCallFinished) -> None:
+    def on_tool_call_finished(self, event: ToolCallFinished) -> Awaitable[object]:
         """Tell `after_tool_call`, which may change what the model sees."""
-        await self._hooks.after_tool_call(call=event.call, result=event.result, state=event.state)
+        return self._hooks.after_tool_call(call=event.call, result=event.result, state=event.state)

@@ -551,7 +551,10 @@ async def test_what_was_kept_for_a_channel_that_does_not_run_waits_for_it(
         sent.append(chat.sent)
         inbox.close()
         if not is_up:
-            assert "gateway.kept_for_channel chat: it does not run; 2 of session s stay" in caplog.text
+            assert (
+                "gateway.kept_for_channel chat: it does not run; messages of session s that wait for it: 2"
+                in caplog.text
+            )
             assert kept_in(path) == [("chat 1", 0), ("chat 2", 0)]
     assert runs == [["web 1", "code", "new"], ["chat 1", "chat 2"]]
     assert sent == [[], ["x", "x"]]
