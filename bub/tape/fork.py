@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple, TypeAlias
 
 import anyio
 
 from bub.errors import TapeConflictError, TapeError
-from bub.tape.entry import ANCHOR, TapeEntry
+from bub.tape.entry import ANCHOR, EVENT, TapeEntry
 from bub.tape.forked import ForkedTape, Pending, joined_record, merge_all, stands_below
 from bub.tape.iteration import Closing
 from bub.tape.keeping import Owned, kept_entries, numbered
@@ -148,22 +148,22 @@ class ForkedTapeStore:
         forked.add(kept)
         return kept
 
-    def keep_nowait(
-        self, tape: str, kind: str, payload: dict[str, object], meta: dict[str, object], /
+    def keep_event_nowait(
+        self, tape: str, name: str, data: Mapping[str, object], meta: dict[str, object], /
     ) -> TapeEntry | None:
-        """Add one entry without waiting: what an agent records of each step should cost little.
+        """Add an event without waiting: what an agent records of each step should cost little.
 
         Returns:
             The entry as it is kept; None when `keep` has to look at the tape first, or to say what is wrong with it.
         """
         forked = self._tapes.get(tape)
-        if forked is None:
+        if forked is None or type(name) is not str or type(data) is not dict:
             return None
         try:
-            facts, about = copied_dict(payload, MAX_DEPTH), copied_dict(meta, MAX_DEPTH)
+            facts, about = copied_dict(data, MAX_DEPTH - 1), copied_dict(meta, MAX_DEPTH)
         except Exception:
             return None
-        kept = TapeEntry(forked.last_id + 1, kind, facts, about)
+        kept = TapeEntry(forked.last_id + 1, EVENT, {"name": name, "data": facts}, about)
         forked.add([kept])
         return kept
 

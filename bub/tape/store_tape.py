@@ -112,10 +112,9 @@ class StoreTape:
         if self._fork is None:
             (stored,) = await self.append(TapeEntry.event(name, payload, **meta))
             return stored
-        facts: dict[str, object] = {"name": name, "data": dict(payload or {})}
-        kept = self._fork.keep_nowait(self._name, EVENT, facts, meta)
+        kept = self._fork.keep_event_nowait(self._name, name, {} if payload is None else payload, meta)
         if kept is None:
-            (kept,) = await self._fork.keep(self._name, [TapeEntry(0, EVENT, facts, meta)])
+            (kept,) = await self._fork.keep(self._name, [TapeEntry.event(name, payload, **meta)])
         return kept
 
     async def append_messages(

@@ -317,12 +317,12 @@ async def test_a_merge_that_is_waited_for_may_fail_or_be_given_up() -> None:
 
 async def test_one_entry_is_kept_without_waiting_as_it_is_with_waiting() -> None:
     fork = ForkedTapeStore(WatchedStore())
-    assert fork.keep_nowait("main", "event", {"name": "a"}, {}) is None  # the fork has not looked at the tape yet
-    await fork.look_at("main")
-    payload: dict[str, object] = {"name": "a", "data": {"list": [1]}}
+    data: dict[str, object] = {"list": [1]}
     meta: dict[str, object] = {"run_id": "r"}
-    kept = fork.keep_nowait("main", "event", payload, meta)
-    payload["data"], meta["run_id"] = {}, "other"
+    assert fork.keep_event_nowait("main", "a", data, meta) is None  # the fork has not looked at the tape yet
+    await fork.look_at("main")
+    kept = fork.keep_event_nowait("main", "a", data, meta)
+    data["list"], meta["run_id"] = [], "other"
     (other,) = await fork.keep("main", [TapeEntry(0, "event", {"name": "a", "data": {"list": [1]}}, {"run_id": "r"})])
     assert kept is not None
     assert (kept.id, other.id) == (1, 2)
@@ -331,13 +331,13 @@ async def test_one_entry_is_kept_without_waiting_as_it_is_with_waiting() -> None
 
 
 @pytest.mark.parametrize("wrong", [{"x": object()}, {"x": {object()}}, {"x": {3: 4}}, {3: 4}])
-@pytest.mark.parametrize("place", ["payload", "meta"])
+@pytest.mark.parametrize("place", ["data", "meta"])
 async def test_what_no_tape_takes_is_not_kept_without_waiting(wrong: Any, place: str) -> None:
     fork = ForkedTapeStore(WatchedStore())
     await fork.look_at("main")
     fine: dict[str, object] = {"ok": 1}
     facts, about = (fine, wrong) if place == "meta" else (wrong, fine)
-    assert fork.keep_nowait("main", "event", facts, about) is None
+    assert fork.keep_event_nowait("main", "a", facts, about) is None
     assert await fetched(fork) == []
 
 
