@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import anyio
 
@@ -148,16 +148,15 @@ class ForkedTapeStore:
         forked.add(kept)
         return kept
 
-    def keep_event_nowait(
-        self, tape: str, name: str, data: Mapping[str, object], meta: dict[str, object], /
-    ) -> TapeEntry | None:
+    # Any: what is no dict is refused by the copy
+    def keep_event_nowait(self, tape: str, name: str, data: Any, meta: dict[str, object], /) -> TapeEntry | None:
         """Add an event without waiting: what an agent records of each step should cost little.
 
         Returns:
             The entry as it is kept; None when `keep` has to look at the tape first, or to say what is wrong with it.
         """
         forked = self._tapes.get(tape)
-        if forked is None or type(name) is not str or type(data) is not dict:
+        if forked is None or type(name) is not str:
             return None
         try:
             facts, about = copied_dict(data, MAX_DEPTH - 1), copied_dict(meta, MAX_DEPTH)
