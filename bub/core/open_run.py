@@ -60,7 +60,7 @@ class OpenRun:
         stream.start(on_asyncio=on_asyncio)
         produce = partial(stream.produce, partial(self._producer, stream))
         if on_asyncio:  # a task group costs as much as a step, and waits for what `aclose` has waited for
-            self._task = asyncio.get_running_loop().create_task(produce())
+            self._task = asyncio.get_running_loop().create_task(produce(), name="bub.core.run")
             self._task.add_done_callback(stream.never_began)
         else:
             self._tasks = anyio.create_task_group()

@@ -34,7 +34,10 @@ class ClaimingInbox(DurableInbox, Protocol):
         ...
 
     async def settle(self, messages: Sequence[Envelope], state: TurnState, /) -> None:
-        """Forget claimed messages, the very objects that `claim` gave; `give_back` has them wait again instead."""
+        """Forget claimed messages, the very objects that `claim` gave.
+
+        `give_back` has them wait again instead, in the places that they had.
+        """
         ...
 
     async def recover(self) -> None:

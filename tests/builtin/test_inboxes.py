@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -101,6 +102,32 @@ async def test_what_is_claimed_is_kept_until_it_is_settled(tmp_path: Path) -> No
     assert texts(await inbox.take(one)) == ["b"]
     await inbox.recover()
     assert inbox.count(one) == 0
+    inbox.close()
+
+
+async def test_what_is_claimed_is_given_back_to_its_place_in_whatever_order(tmp_path: Path) -> None:
+    inbox, one = SQLiteSteeringInbox(tmp_path / "inbox.db"), state("one")
+    held = [inbox.hold_nowait(Envelope(content=text), one) for text in "abcd"]
+    await inbox.put(Envelope(content="e"), one)
+    for message in (held[2], held[0], held[3]):
+        await inbox.give_back([message], one)
+    assert texts(await inbox.take(one)) == ["a", "c", "d", "e"]
+    await inbox.settle(held, one)  # those that wait again, or were taken, are claimed no more
+    await inbox.recover()
+    assert await inbox.sessions() == []
+    inbox.close()
+
+
+async def test_a_give_back_that_fails_leaves_the_messages_claimed(tmp_path: Path) -> None:
+    inbox, one = SQLiteSteeringInbox(tmp_path / "inbox.db"), state("one")
+    held = inbox.hold_nowait(Envelope(content="a"), one)
+    inbox._database.execute("PRAGMA query_only = ON")
+    for call in (inbox.give_back, inbox.settle):
+        with pytest.raises(sqlite3.OperationalError):
+            await call([held], one)
+    inbox._database.execute("PRAGMA query_only = OFF")
+    await inbox.give_back([held], one)
+    assert texts(await inbox.take(one)) == ["a"]
     inbox.close()
 
 
