@@ -277,6 +277,7 @@ def test_an_interruption_while_a_tool_hangs_in_its_thread(tmp_path: Path, sent: 
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(getattr(signal, sent), signal.SIG_DFL),  # ignored under nohup or in background
     )
     with process:
         try:

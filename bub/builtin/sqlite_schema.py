@@ -185,6 +185,17 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
     Raises:
         TapeError: It is a database of another program, or of a newer version.
     """
+    if connection.in_transaction:
+        return _read_version(connection, path)
+    connection.execute("BEGIN")  # so that all is read at one moment: another process may just be making the file
+    try:
+        return _read_version(connection, path)
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def _read_version(connection: sqlite3.Connection, path: Path) -> int:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     if application != APPLICATION_ID:

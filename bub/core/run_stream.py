@@ -247,11 +247,12 @@ class RunStream:
         """
         _inside.set((*_inside.get(), self))
         try:
-            with anyio.CancelScope(shield=True) as self._life:
+            with anyio.CancelScope(shield=True) as life:
+                self._life = life
                 if self._ending:
                     self._limit()
                 await producer()
-            if self._life.cancelled_caught and self._limited:
+            if life.cancelled_caught and self._limited:
                 logger.warning("run.ending_cut", extra={"grace": ENDING_GRACE})
         except RunEnded:
             pass

@@ -353,7 +353,8 @@ class Session:
             rest.append(steered[place])
             end = place
         delivered += steered[:end]
-        self.steered, self.puts = [], []
+        self.steered = []
+        self.puts = []
         return sorted(delivered, key=_number), rest[::-1]
 
     def _after(self) -> int:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from typing_extensions import override
 
 from bub.builtin import sqlite_changes, sqlite_queries, sqlite_rows, sqlite_schema, sqlite_store, sqlite_writer
 from bub.builtin.sqlite_rows import BLOB_SIZE
@@ -582,6 +584,35 @@ async def test_a_database_of_another_program_is_refused(path: Path) -> None:
         async with SQLiteTapeStore(path):
             pass
     assert rows(path, "SELECT name FROM sqlite_master") == [("notes",)]
+
+
+@pytest.mark.parametrize("after", ["PRAGMA user_version", "PRAGMA application_id"])
+def test_a_file_that_another_process_makes_meanwhile(after: str, path: Path) -> None:
+    """What says of which version it is, is read at one moment."""
+
+    class Slow(sqlite3.Connection):
+        made = 0
+
+        @override
+        def execute(self, sql: str, *parameters: Any) -> sqlite3.Cursor:
+            cursor = super().execute(sql, *parameters)
+            if sql == after and not Slow.made:
+                Slow.made += 1
+                found = cursor.fetchall()
+                with suppress(TapeError):  # it may have to wait for us
+                    sqlite_schema.open_database(path, patience=0).close()
+                return super().execute(f"SELECT {found[0][0]}")
+            return cursor
+
+    connection = sqlite3.connect(path, factory=Slow, isolation_level=None)
+    try:
+        assert sqlite_schema._version(connection, path) == 0
+    finally:
+        connection.close()
+    assert Slow.made == 1
+    connection = sqlite_schema.open_database(path, patience=1)
+    assert sqlite_schema._version(connection, path) == sqlite_schema.VERSION
+    connection.close()
 
 
 async def test_a_file_of_a_newer_version_is_refused(path: Path) -> None:
