@@ -44,6 +44,7 @@ class RunStream:
     Attributes:
         error: What went wrong so far.
         usage: The sum of what was reported so far.
+        is_working: Whether the run is in a block of `work`.
 
     Concurrency:
         One reader at a time. `aclose` may come from any task, twice, during another task's `__anext__`, and before the
@@ -54,7 +55,7 @@ class RunStream:
     def __init__(self) -> None:
         self.error: BubError | None = None
         self.usage: Usage | None = None
-        self._work: Final = Work(self)
+        self.is_working: bool = False
         self._ending = False
         self._events: Final[deque[StreamEvent]] = deque()
         self._readable: Signal | None = None
@@ -313,7 +314,7 @@ class RunStream:
 
         One at a time. What has to happen after it goes through `finish`.
         """
-        return self._work
+        return Work(self)
 
     def is_ending(self) -> bool:
         """Whether nothing new may start."""
@@ -323,7 +324,7 @@ class RunStream:
         """Let nothing new start, cancel the work under way, and bound the time of what has to happen at the end."""
         if not self._ending:
             self._ending = True
-            if self._life is not None and self._work.under_way:
+            if self._life is not None and self.is_working:
                 self._life.cancel()
             else:
                 self._limit()
@@ -369,27 +370,22 @@ class RunStream:
 
 
 class Work:
-    """See `RunStream.work`. What is cancelled is the whole run: a scope for each step would cost more than a tool call.
+    """See `RunStream.work`. The whole run is cancelled: a scope for each step would cost more than a tool call."""
 
-    Attributes:
-        under_way: Whether somebody is in the block.
-    """
-
-    __slots__ = ("_stream", "under_way")
+    __slots__ = ("_stream",)
 
     def __init__(self, stream: RunStream) -> None:
         self._stream: Final = stream
-        self.under_way: bool = False
 
     def __enter__(self) -> None:
         if self._stream.is_ending():
             raise RunEnded
-        self.under_way = True
+        self._stream.is_working = True
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.under_way = False
+        self._stream.is_working = False
         if error is None or not self._stream.is_ending():
             return
         if isinstance(error, Exception):  # it comes of the end, and nobody waits for it

@@ -417,85 +417,35 @@ async def test_a_turn_that_exits_has_failed() -> None:
         assert (ended.data["outcome"], ended.data["error"]) == ("failed", "SystemExit: 3")
 
 
-OVER: list[tuple[MessageFate, str, dict[str, Any]]] = [
-    ("processed", "", {"outcome": "completed", "error": None}),
-    ("processed", "LookupError: no", {"outcome": "failed", "error": "LookupError: no"}),
-    ("dropped", "its turn was cancelled", {"outcome": "cancelled", "error": None}),
-]
+KEPT = Envelope(content="hi", sender_id="ann", channel="web", chat_id="s", context={"message_id": "m1"})
 
 
-@pytest.mark.parametrize(("status", "reason", "ended"), OVER)
-async def test_the_turn_of_a_message_that_an_inbox_has_kept(
-    status: MessageFate, reason: str, ended: dict[str, Any]
-) -> None:
-    """It comes from an earlier program, and without its lifespan: the channel takes it up under its id."""
-    kept = Envelope(content="hi", sender_id="ann", channel="web", chat_id="s", context={"message_id": "m1"})
-
-    async def tell(status: MessageFate, reason: str, *, is_over: bool) -> None:
-        event = MessageChanged(session_id="s", channel="web", content="hi", status=status, reason=reason,
-                               context=kept.context, is_over=is_over)  # fmt: skip
-        await gateway.bus.emit(event)
-
+async def test_the_turn_of_a_message_that_an_inbox_has_kept() -> None:
+    """It comes from an earlier program, and without its lifespan: the channel gives it one, under its id."""
     async with web_gateway() as gateway, gateway.client() as client, event_stream(client, "s") as reader:
-        async for _ in gateway.channel.stream(kept, EventStream(deltas("Hello"))):
-            await tell("requeued", "it waits", is_over=False)  # events come later than what they tell about
-        await gateway.channel.send(Envelope(content="Hello", channel="web", chat_id="s"))
-        await tell(status, reason, is_over=True)
+        await turn(gateway, gateway.channel.restore(KEPT), [TextDelta("Hello")], "Hello")
         events = await reader.until("message_moved")
         assert [event.type for event in events] == [
             "message_received", "turn_started", "text_delta", "replied", "turn_ended", "message_moved",
         ]  # fmt: skip
-        assert {event.data.pop("message_id") for event in events} == {"m1"}
+        assert {event.data["message_id"] for event in events} == {"m1"}
         assert (events[0].data["content"], events[0].data["sender"]) == ("hi", "ann")
-        assert events[-2].data == {"type": "turn_ended", **ended}
         (record,) = (await client.get("/sessions/s/messages")).json()["messages"]
-        assert (record["message_id"], record["status"], record["reason"]) == ("m1", status, reason)
-        await tell(status, reason, is_over=True)
-        stream = EventStream(deltas("again"))  # it was not settled, and comes again
-        async for _ in gateway.channel.stream(kept, stream):
-            pass
-        assert [event.type for event in await reader.until("text_delta")] == ["turn_started", "text_delta"]
+        assert (record["message_id"], record["status"]) == ("m1", "processed")
+        await turn(gateway, gateway.channel.restore(KEPT), [TextDelta("again")], "again")  # it was not settled
+        again = await reader.until("turn_ended")
+        assert [event.type for event in again] == ["turn_started", "text_delta", "replied", "turn_ended"]
+        assert KEPT.lifespan is None
 
 
-async def test_a_message_that_an_inbox_has_kept_and_that_fails_before_its_answer() -> None:
-    """There is no stream that would tell of it."""
-
-    async def tell(status: MessageFate, reason: str, *, is_over: bool) -> None:
-        event = MessageChanged(session_id="s", channel="web", content="hi", status=status, reason=reason,
-                               context={"message_id": "m1"}, is_over=is_over)  # fmt: skip
-        await gateway.bus.emit(event)
-
-    async with web_gateway() as gateway, gateway.client() as client, event_stream(client, "s") as reader:
-        await tell("requeued", "it was kept", is_over=False)
-        await tell("processed", "ValueError: no prompt", is_over=True)
-        await gateway.bus.emit(
-            MessageChanged(
-                session_id="s", channel="web", content="", status="requeued", context={"message_id": "m2"}, number=3
-            )
-        )  # one of this program, which is not known any more
-        events = await reader.until("turn_ended")
-        events += await reader.until("message_moved")
-        assert [(event.type, event.data["message_id"]) for event in events] == [
-            *[(kind, "m1") for kind in ("message_received", "message_moved", "turn_ended", "message_moved")],
-        ]
-        assert events[0].data["content"] == "hi"
-        assert events[2].data["error"] == "ValueError: no prompt"
-        (record,) = (await client.get("/sessions/s/messages")).json()["messages"]
-        assert (record["status"], record["reason"]) == ("processed", "ValueError: no prompt")
-
-
-async def test_a_channel_that_learns_nothing_tells_what_an_inbox_has_kept_under_one_id() -> None:
-    kept = Envelope(content="hi", channel="web", chat_id="s", context={"message_id": "m1"})
-    async with web_gateway() as gateway, gateway.client() as client, event_stream(client, "s") as reader:
-        exchange = gateway.channel._exchange
-        assert exchange is not None
-        exchange.unfollow(gateway.bus)
-        async for _ in gateway.channel.stream(kept, EventStream(deltas("Hello"))):
-            pass
-        await gateway.channel.send(Envelope(content="Hello", channel="web", chat_id="s"))
-        events = await reader.until("replied")
-        assert [(event.type, event.data["message_id"]) for event in events] == [("text_delta", "m1"), ("replied", "m1")]
-        exchange.follow(gateway.bus)
+@pytest.mark.parametrize("message", [Envelope(content="of a turn", channel="web", chat_id="s"), KEPT])
+async def test_what_the_channel_does_not_know_or_has_not_lost_is_not_restored(message: Envelope) -> None:
+    if "message_id" in message.context:
+        message = message.replace(lifespan=suppress_nothing())
+    async with web_gateway() as gateway, gateway.client() as client:
+        assert gateway.channel.restore(message) is message
+        assert (await client.get("/sessions/s/messages")).json()["messages"] == []
+    assert gateway.channel.restore(KEPT) is KEPT  # it does not run
 
 
 async def test_a_reader_goes_on_where_its_connection_broke() -> None:

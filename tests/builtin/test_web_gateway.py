@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from functools import partial
+from pathlib import Path
 
 import anyio
 import httpx2
 import pytest
 
 from bub.builtin.memory_inbox import MemorySteeringInbox
+from bub.builtin.sqlite_inbox import SQLiteSteeringInbox
 from bub.builtin.web_channel import WebChannel
 from bub.builtin.web_settings import WebSettings
 from bub.channels.channel import Channel, MessageHandler
-from bub.channels.steering import STEERING_INBOX
+from bub.channels.steering import STEERING_INBOX, SteeringInbox
+from bub.envelope import Envelope
 from bub.framework.framework import BubFramework
 from bub.framework.stopping import stop_turns
 from bub.gateway.limits import GatewayLimits
@@ -21,7 +24,7 @@ from bub.gateway.manager import ChannelManager
 from bub.hooks.markers import hookimpl
 from bub.prompt import LegacyPrompt
 from bub.streaming import StreamEvent, TextDelta
-from bub.turn import TurnState
+from bub.turn import SESSION_ID, TurnState
 from tests.doubles.web_gateway import GUARD, event_stream
 
 LIMITS = GatewayLimits(drain=0.2)
@@ -45,7 +48,11 @@ class Plugin:
         takes: Whether a turn takes that.
     """
 
-    def __init__(self, framework: BubFramework) -> None:
+    def __init__(
+        self, framework: BubFramework, inbox: SteeringInbox | None = None, *, learns: bool = True
+    ) -> None:
+        self._inbox = MemorySteeringInbox() if inbox is None else inbox
+        self._events = framework.events if learns else None
         self.between: anyio.Event | None = None
         self.steered: anyio.Event = anyio.Event()
         self.takes: bool = False
@@ -57,14 +64,20 @@ class Plugin:
         self.channel = WebChannel(
             message_handler,
             WebSettings(port=0),
-            events=self._framework.events,
+            events=self._events,
             stop=partial(stop_turns, self._framework),
         )
         return [self.channel]
 
     @hookimpl.provide_steering_inbox
-    def provide_steering_inbox(self) -> MemorySteeringInbox:
-        return MemorySteeringInbox()
+    def provide_steering_inbox(self) -> SteeringInbox:
+        return self._inbox
+
+    @hookimpl.build_prompt
+    def build_prompt(self, message: Envelope) -> LegacyPrompt | None:
+        if message.content == "no prompt":
+            raise ValueError("no prompt of that")
+        return None
 
     @hookimpl.run_model_stream
     async def run_model_stream(self, prompt: LegacyPrompt, state: TurnState) -> AsyncIterator[StreamEvent]:
@@ -218,3 +231,38 @@ async def test_s84_a_gateway_that_is_interrupted_ends_the_streams() -> None:
         await stream.__aexit__(None, None, None)
         await client.aclose()
     assert [event.data["outcome"] for event in rest if event.type == "turn_ended"] == ["cancelled"]
+
+
+@pytest.mark.parametrize(("content", "outcome"), [("hello", "completed"), ("fail", "failed"), ("no prompt", "failed")])
+@pytest.mark.parametrize("learns", [True, False])
+async def test_what_an_inbox_has_kept_is_told_from_its_beginning_to_its_end(
+    content: str, outcome: str, learns: bool, tmp_path: Path
+) -> None:
+    """Also when it fails before there is an answer, and to a channel that learns nothing from the application."""
+    inbox = SQLiteSteeringInbox(tmp_path / "inbox.db")
+    state: TurnState = {}
+    SESSION_ID.set(state, "s")
+    for place in (1, 2):
+        context = {"message_id": f"m{place}"}
+        kept = Envelope(content=content, channel="web", chat_id="s", session_id="s", context=context)
+        await inbox.put(kept, state)
+    framework = BubFramework()
+    plugin = Plugin(framework, inbox, learns=learns)
+    framework.register(plugin, name="plugin")
+    with anyio.fail_after(GUARD):
+        async with (
+            framework.running(),
+            ChannelManager(framework, stream_output=True, limits=LIMITS),
+            plugin.client() as client,
+            event_stream(client, "s", after="0") as reader,
+        ):
+            events = await reader.until("turn_ended") + await reader.until("turn_ended")
+            while len(moved := [one for one in events if one.data.get("status") == "processed"]) < 2:
+                events += await reader.until("message_moved")
+    inbox.close()
+    for message_id in ("m1", "m2"):
+        types = [event.type for event in events if event.data.get("message_id") == message_id]
+        told = [kind for kind in types if kind in ("message_received", "turn_started", "turn_ended")]
+        assert told == ["message_received", "turn_started", "turn_ended"]
+    assert [event.data["outcome"] for event in events if event.type == "turn_ended"] == [outcome] * 2
+    assert [event.data["message_id"] for event in moved] == ["m1", "m2"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncGenerator
 
 import anyio
@@ -18,6 +19,13 @@ from bub.testing.scripted_model import Call, Reply, ScriptedModel
 from tests.doubles.agents import no_task_left
 
 pytestmark = pytest.mark.anyio
+
+
+@tool
+async def add(a: int) -> int:
+    """Add."""
+    return a + 1
+
 
 on_asyncio = pytest.mark.parametrize("anyio_backend", ["asyncio"])  # tasks of trio cannot be cancelled by themselves
 
@@ -174,3 +182,24 @@ async def test_a_generator_around_the_block_may_be_closed_by_its_own_task() -> N
     assert [event async for event in stream] == []
     again = [event async for event in texts()]
     assert again == [TextDelta("done"), StepEnded(1, True, "done")]
+
+
+async def test_a_run_that_is_over_leaves_nothing_to_the_garbage_collector() -> None:
+    """What refers to itself is freed late, and all at once."""
+    agent = Agent(model=ScriptedModel(*[Reply(calls=[Call("add", {"a": 1})]), "done"] * 20), tools=[add])
+
+    async def converse(count: int) -> None:
+        for _ in range(count):
+            async with agent.run("hello", tape="t") as stream:
+                async for _ in stream:
+                    pass
+
+    await converse(5)
+    gc.collect()
+    gc.disable()
+    try:
+        await converse(10)
+        left = gc.collect()
+    finally:
+        gc.enable()
+    assert left < 10
