@@ -157,7 +157,7 @@ class ChatChannel(ChannelDefaults):
         """Show the events of an answer while they come."""
         answer = current_answer.get()
         own = None
-        if answer is None:  # an earlier program has left the message
+        if answer is None:  # nobody has typed the message here
             own = self._shows.begin(Said(message.content))
             current_answer.set(own)
         shown = own or answer
@@ -169,6 +169,12 @@ class ChatChannel(ChannelDefaults):
         finally:
             if own is not None:
                 self._shows.end(own)
+
+    def restore(self, message: Envelope, /) -> Envelope:
+        """A message that was kept: its turn is shown from its beginning to its end."""
+        if message.lifespan is not None:
+            return message
+        return message.replace(lifespan=Turn(self._shows, Said(message.content)))
 
     @override
     def admit(self, session_id: str, message: Envelope, turn: TurnSnapshot, /) -> AdmitDecision | None:

@@ -129,6 +129,10 @@ class WebChannel(ChannelDefaults):
         """Tell every event of an answer."""
         return stream if self._exchange is None else self._exchange.shown(message, stream)
 
+    def restore(self, message: Envelope, /) -> Envelope:
+        """A message that was kept: its turn is told again, under the id of before."""
+        return message if self._exchange is None else self._exchange.restore(message)
+
     @override
     def admit(self, session_id: str, message: Envelope, turn: TurnSnapshot, /) -> AdmitDecision | None:
         """What the sender of a message has asked for."""

@@ -68,35 +68,19 @@ class Exchange:
         self.ledger: Final = Ledger(settings.max_messages, self._tell)
         self._handle: Final = handle
         self._stop: Final = stop
-        self._is_following: bool = False
-        self._taken_up: Final[dict[str, str]] = {}
+        self._restored: Final[dict[str, Envelope]] = {}
 
     def follow(self, events: ApplicationBus) -> None:
         """Learn from the application's events what becomes of messages."""
         events.on(MessageChanged, self._changed)
-        self._is_following = True
 
     def unfollow(self, events: ApplicationBus) -> None:
         """Undo `follow`."""
         events.off(MessageChanged, self._changed)
-        self._is_following = False
 
     def _changed(self, event: MessageChanged) -> None:
-        message_id: object = event.context.get(MESSAGE_ID)
-        if isinstance(message_id, str) and (session := self._taken_up.get(message_id)) is not None:
-            if not event.is_over:
-                return  # that it waited; its turn has begun meanwhile
-            del self._taken_up[message_id]
-            self.feeds.publish(session, _ended(event), message_id)
-        elif isinstance(message_id, str) and event.channel == CHANNEL and not (event.number or event.is_over):
-            self._learn_of(message_id, event)
+        self.know_again(event.context.get(MESSAGE_ID))
         self.ledger.changed(event)
-
-    def _learn_of(self, message_id: str, event: MessageChanged) -> None:
-        """Tell of a message that an inbox has kept, before its turn: that may fail before there is an answer."""
-        if self.ledger.take_up(message_id, event.session_id, None):
-            self._taken_up[message_id] = event.session_id
-            self.feeds.publish(event.session_id, MessageReceived(event.content), message_id)
 
     def _tell(self, record: MessageRecord) -> None:
         self.feeds.publish(record.session_id, MessageMoved(record.status, record.reason), record.message_id)
@@ -171,6 +155,23 @@ class Exchange:
         if not stopped and not waiting.cancelled_caught:
             raise RequestError(409, "not_running", "expected a session with a turn in progress, got one without")
 
+    def restore(self, message: Envelope) -> Envelope:
+        """A message that an inbox has kept, with its turn to be told."""
+        message_id = _id_of(message)
+        if message_id is None or message.lifespan is not None:
+            return message
+        self._restored[message_id] = message
+        return message.replace(lifespan=WebTurn(self, message.chat_id or "", message_id))
+
+    def know_again(self, message_id: object) -> None:
+        """Tell of a message that was restored as soon as something becomes of it: that keeps the order of arrival."""
+        if not isinstance(message_id, str) or (message := self._restored.pop(message_id, None)) is None:
+            return
+        session = message.chat_id or ""
+        if self.ledger.take_up(message_id, session, message.sender_id):
+            received = MessageReceived(message.content, message.sender_id, len(message.media))
+            self.feeds.publish(session, received, message_id)
+
     def wanted_action(self, message: Envelope) -> AdmitAction | None:
         """What the sender of a message wants to become of it."""
         wanted: object = message.context.get(ACTION)
@@ -181,27 +182,10 @@ class Exchange:
     async def shown(self, message: Envelope, stream: AsyncStreamEvents) -> AsyncIterator[StreamEvent]:
         """Every event of an answer; the readers of the session get it, too."""
         session = message.chat_id or ""
-        known = message.context.get(MESSAGE_ID)
-        message_id = known if isinstance(known, str) else None
-        if message_id is not None and message.lifespan is None:
-            self._take_up(message, session, message_id)
+        message_id = _id_of(message)
         async for event in stream:
             self.feeds.publish(session, event, message_id)
             yield event
-
-    def _take_up(self, message: Envelope, session: str, message_id: str) -> None:
-        """Tell of the turn of a message that an inbox has kept: it has lost its lifespan, which would.
-
-        The end of the turn is told when the application's events say it; without them the turn is not told either.
-        """
-        _current_turn.set(WebTurn(self, session, message_id))
-        if not self._is_following:
-            return
-        self._taken_up[message_id] = session
-        if self.ledger.take_up(message_id, session, message.sender_id):
-            received = MessageReceived(message.content, message.sender_id, len(message.media))
-            self.feeds.publish(session, received, message_id)
-        self.feeds.publish(session, TurnStarted(), message_id)
 
     def replied(self, message: Envelope) -> None:
         """Tell a whole message of the agent."""
@@ -229,6 +213,7 @@ class WebTurn(AbstractAsyncContextManager["WebTurn", None]):
     @override
     async def __aenter__(self) -> WebTurn:
         self._token = _current_turn.set(self)
+        self._exchange.know_again(self.message_id)
         self._exchange.feeds.publish(self.session_id, TurnStarted(), self.message_id)
         return self
 
@@ -251,11 +236,10 @@ def _failed(error: BaseException) -> TurnEnded:
     return TurnEnded("failed", error_text(error)) if is_failure(error) else TurnEnded("cancelled")
 
 
-def _ended(event: MessageChanged) -> TurnEnded:
-    """How the turn of a message has ended, as the gateway tells it."""
-    if event.status != "processed":
-        return TurnEnded("cancelled")
-    return TurnEnded("failed", event.reason) if event.reason else TurnEnded("completed")
+def _id_of(message: Envelope) -> str | None:
+    """The id by which the channel knows a message; None for one that did not come through it."""
+    known: object = message.context.get(MESSAGE_ID)
+    return known if isinstance(known, str) else None
 
 
 def _about(session_id: str) -> dict[str, str]:

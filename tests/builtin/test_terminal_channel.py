@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -21,13 +22,14 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from bub.builtin import terminal_channel
 from bub.builtin.chat_commands import TerminalPlugin
 from bub.builtin.memory_inbox import MemorySteeringInbox
+from bub.builtin.sqlite_inbox import SQLiteSteeringInbox
 from bub.builtin.terminal_channel import TerminalChannel
 from bub.builtin.terminal_pipe import PipeChannel
 from bub.builtin.terminal_turn import ChatOptions, Turn, chat_message
 from bub.builtin.terminal_view import Said
 from bub.channels.admission import AdmitDecision, TurnSnapshot
 from bub.channels.channel import Channel
-from bub.channels.steering import STEERING_INBOX
+from bub.channels.steering import STEERING_INBOX, SteeringInbox
 from bub.envelope import Envelope, MediaItem
 from bub.errors import ModelError
 from bub.framework.framework import BubFramework
@@ -36,7 +38,7 @@ from bub.gateway.manager import ChannelManager
 from bub.hooks.markers import hookimpl
 from bub.prompt import LegacyPrompt
 from bub.streaming import StreamEvent, StreamFailed, TextDelta
-from bub.turn import TurnState
+from bub.turn import SESSION_ID, TurnState
 
 LIMITS = GatewayLimits(drain=0, stop_timeout=2)
 OPTIONS = ChatOptions(model="m", session="terminal:local")
@@ -48,13 +50,20 @@ pytestmark = pytest.mark.anyio
 class Model:
     """Answers with the words of the prompt, once it may."""
 
-    def __init__(self) -> None:
+    def __init__(self, inbox: SteeringInbox | None = None) -> None:
+        self._inbox = MemorySteeringInbox() if inbox is None else inbox
         self.go = anyio.Event()
         self.prompts: list[str] = []
 
     @hookimpl.provide_steering_inbox
-    def provide_steering_inbox(self) -> MemorySteeringInbox:
-        return MemorySteeringInbox()
+    def provide_steering_inbox(self) -> SteeringInbox:
+        return self._inbox
+
+    @hookimpl.build_prompt
+    def build_prompt(self, message: Envelope) -> LegacyPrompt | None:
+        if message.content == "unbuilt":
+            raise ValueError("no prompt of that")
+        return None
 
     @hookimpl.admit_message
     def admit_message(self, message: Envelope) -> AdmitDecision | None:
@@ -342,6 +351,27 @@ async def test_a_message_that_an_earlier_program_left_is_shown_too() -> None:
         receipt = await manager.submit(Envelope(content="kept", channel="terminal"))
         await receipt.done()
     assert out.getvalue() == "You said: kept\n"
+
+
+async def test_a_message_that_an_inbox_has_kept_is_told_of_when_it_fails_before_its_answer(tmp_path: Path) -> None:
+    inbox = SQLiteSteeringInbox(tmp_path / "inbox.db")
+    state: TurnState = {}
+    SESSION_ID.set(state, "terminal:local")
+    for content in ("unbuilt", "fails", "kept"):
+        await inbox.put(Envelope(content=content, channel="terminal", chat_id="local"), state)
+    out, err, model = io.StringIO(), io.StringIO(), Model(inbox)
+    framework, manager, channel = hosted(
+        model, lambda desk: PipeChannel(desk, OPTIONS, source=io.StringIO("new"), out=out, err=err)
+    )
+    assert isinstance(channel, PipeChannel)
+    with anyio.fail_after(GUARD):
+        async with framework.running(), manager:
+            assert await channel.ended() == 1
+    assert out.getvalue() == "half\nYou said: kept\nYou said: new\n"
+    unbuilt, failed = err.getvalue().splitlines()
+    assert unbuilt.startswith("bub: ValueError: no prompt of that (")
+    assert failed == "bub: the provider is down"
+    inbox.close()
 
 
 async def test_a_turn_that_never_began_has_nothing_to_end() -> None:

@@ -7,7 +7,7 @@ import json
 import logging
 import socket
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 from urllib.parse import quote
 
@@ -18,7 +18,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bub.application import MessageChanged, MessageFate
 from bub.builtin.web_channel import WebChannel
 from bub.builtin.web_settings import WebSettings
 from bub.channels.admission import TurnSnapshot
@@ -441,7 +440,7 @@ async def test_the_turn_of_a_message_that_an_inbox_has_kept() -> None:
 @pytest.mark.parametrize("message", [Envelope(content="of a turn", channel="web", chat_id="s"), KEPT])
 async def test_what_the_channel_does_not_know_or_has_not_lost_is_not_restored(message: Envelope) -> None:
     if "message_id" in message.context:
-        message = message.replace(lifespan=suppress_nothing())
+        message = message.replace(lifespan=AsyncExitStack())
     async with web_gateway() as gateway, gateway.client() as client:
         assert gateway.channel.restore(message) is message
         assert (await client.get("/sessions/s/messages")).json()["messages"] == []

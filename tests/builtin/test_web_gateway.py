@@ -48,9 +48,7 @@ class Plugin:
         takes: Whether a turn takes that.
     """
 
-    def __init__(
-        self, framework: BubFramework, inbox: SteeringInbox | None = None, *, learns: bool = True
-    ) -> None:
+    def __init__(self, framework: BubFramework, inbox: SteeringInbox | None = None, *, learns: bool = True) -> None:
         self._inbox = MemorySteeringInbox() if inbox is None else inbox
         self._events = framework.events if learns else None
         self.between: anyio.Event | None = None
@@ -254,12 +252,15 @@ async def test_what_an_inbox_has_kept_is_told_from_its_beginning_to_its_end(
             framework.running(),
             ChannelManager(framework, stream_output=True, limits=LIMITS),
             plugin.client() as client,
-            event_stream(client, "s", after="0") as reader,
+            event_stream(client, "s", "0") as reader,
         ):
             events = await reader.until("turn_ended") + await reader.until("turn_ended")
             while len(moved := [one for one in events if one.data.get("status") == "processed"]) < 2:
                 events += await reader.until("message_moved")
+            listed = (await client.get("/sessions/s/messages")).json()["messages"]
     inbox.close()
+    received = [event.data["message_id"] for event in events if event.type == "message_received"]
+    assert received == [record["message_id"] for record in listed] == ["m1", "m2"]
     for message_id in ("m1", "m2"):
         types = [event.type for event in events if event.data.get("message_id") == message_id]
         told = [kind for kind in types if kind in ("message_received", "turn_started", "turn_ended")]
