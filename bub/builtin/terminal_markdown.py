@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from io import StringIO
 from itertools import pairwise
 from typing import ClassVar, Final, Literal, TypeAlias
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_core import StateCore
+from markdown_it.token import Token
+from rich.box import SIMPLE
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
+from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement, TableElement
+from rich.measure import Measurement
 from rich.segment import Segment, Segments
 from rich.style import Style
 from rich.syntax import Syntax
+from rich.table import Table
 from rich.text import Text
 from rich.theme import Theme
 from typing_extensions import override
@@ -29,9 +35,66 @@ _THEME: Final = Theme({"markdown.code": "cyan", "markdown.link": "default", "mar
 _STRIPPED: Final = " \t"
 
 
+_DEFINITION: Final = re.compile(r"\[[^\]]+\]: ")
+"""The beginning of a line that says what a reference leads to."""
+
+_MOST_PER_COLUMN: Final = 10
+"""How many cells a column of a table is given at least, if its longest word has as many."""
+
+
 def _parser() -> MarkdownIt:
-    """Without HTML: a terminal has none, and `<name>` in an answer is to be read, not dropped."""
-    return MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
+    """Without what a terminal cannot show: it has no HTML, and `<name>` in an answer is to be read, not dropped.
+
+    Nor are references resolved: they may stand in a block that was shown before their targets came.
+    """
+    return MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"]).disable("reference")
+
+
+def _painting_parser() -> MarkdownIt:
+    """One that spells out where links and pictures lead."""
+    parser = _parser()
+
+    def spell_out(state: StateCore) -> None:
+        for token in state.tokens:
+            if token.children:
+                token.children = list(_spelled_out(token.children, parser))
+
+    parser.core.ruler.push("spell_out", spell_out)
+    return parser
+
+
+def _spelled_out(tokens: Sequence[Token], parser: MarkdownIt) -> Iterator[Token]:
+    """The parts of a text, with addresses behind the words of links and pictures."""
+    link, words = tokens[0], ""
+    for token, following in zip(tokens, [*tokens[1:], None], strict=True):
+        if token.type == "link_open":
+            link, words = token, ""
+        elif token.type == "link_close":
+            address = str(link.attrs.get("href", ""))
+            if parser.normalizeLink(words) not in (address, address.removeprefix("mailto:")):
+                yield from _address(address, link, words)
+        elif token.type == "image":
+            shown = "".join(" " if part.type.endswith("break") else part.content for part in token.children or ())
+            yield Token("text", "", 0, content=shown)
+            yield from _address(str(token.attrs.get("src", "")), token, shown)
+            words += shown
+        elif token.type == "softbreak" and following is not None and _DEFINITION.match(following.content):
+            yield Token("hardbreak", "br", 0)
+        else:
+            yield token
+            words += token.content
+
+
+def _address(address: str, token: Token, words: str) -> Iterator[Token]:
+    """Where a link or a picture leads; what is in the address itself is not shown."""
+    if not address:
+        return
+    if address.startswith("data:"):
+        address = f"{address.partition(',')[0]},…"
+    title = token.attrs.get("title")
+    yield Token("text", "", 0, content=" (" if words else "(")
+    yield Token("address", "link_url", 0, content=address)
+    yield Token("text", "", 0, content=f' "{title}")' if title else ")")
 
 
 class MarkdownBlocks:
@@ -111,12 +174,51 @@ class _Code(CodeBlock):
         )
 
 
+class _Table(TableElement):
+    """A table that shows all that its cells have; row by row where the columns would be too narrow."""
+
+    @override
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        head = self.header.row.cells if self.header is not None and self.header.row is not None else []
+        headings = [cell.content for cell in head]
+        rows = [[cell.content for cell in row.cells] for row in (self.body.rows if self.body is not None else [])]
+        if _least_width(console, options, [headings, *rows]) > options.max_width:
+            yield Text("\n\n", end="").join(_record(headings, row) for row in rows or [headings])
+            return
+        table = Table(box=SIMPLE, pad_edge=False, collapse_padding=True, style="markdown.table.border")
+        for heading in headings:
+            heading.stylize("markdown.table.header")
+            table.add_column(heading, overflow="fold")
+        for row in rows:
+            table.add_row(*row)
+        yield table
+
+
+def _least_width(console: Console, options: ConsoleOptions, rows: Sequence[Sequence[Text]]) -> int:
+    """The cells that a table needs to be readable."""
+    wide = options.update(width=10_000)
+    columns = zip(*rows, strict=True)
+    longest = [max(Measurement.get(console, wide, cell).minimum for cell in column) for column in columns]
+    return sum(min(cells, _MOST_PER_COLUMN) + 2 for cells in longest)
+
+
+def _record(headings: Sequence[Text], row: Sequence[Text]) -> Text:
+    """A row of a table in lines, one for each cell."""
+    lines: list[Text] = []
+    for heading, cell in zip(headings, row, strict=True):
+        name = Text.assemble((heading.plain, "markdown.table.header"), ": " if cell.plain else ":")
+        lines.append(Text.assemble(name if heading.plain else "", cell, overflow="fold"))
+    return Text("\n").join(line for line in lines if line.plain)
+
+
 class _Page(Markdown):
+    inlines = Markdown.inlines | {"link_url"}
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {
         **Markdown.elements,
         "heading_open": _PlainHeading,
         "fence": _Code,
         "code_block": _Code,
+        "table_open": _Table,
     }
 
 
@@ -129,10 +231,10 @@ class Painter:
 
     def __init__(self, colors: ColorSystem | None = "auto") -> None:
         self._colors: Final = colors
-        self._parser: Final = _parser()
+        self._parser: Final = _painting_parser()
 
     def markdown(self, text: str, width: int, style: str = "none") -> str:
-        """A block of Markdown; empty when there is nothing to see, as for the target of a link."""
+        """A block of Markdown; empty when there is nothing to see."""
         page = _Page(text, code_theme=CODE_THEME, hyperlinks=False, style=style)
         page.parsed = self._parser.parse(text)
         return self._painted(page, width)

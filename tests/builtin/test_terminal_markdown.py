@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
@@ -106,7 +107,15 @@ LOOKS = {
     "> quote": "▌ quote",
     "use <name> & <b>this</b>": "use <name> & <b>this</b>",
     "[text](http://x.y)": "text (http://x.y)",
-    "[ref]: http://x.y": "",
+    "see [ref] and [text][ref]": "see [ref] and [text][ref]",
+    "[ref]: http://x.y\n[b]: http://y.z 'a b'": "[ref]: http://x.y\n[b]: http://y.z 'a b'",
+    '[**text**](http://x.y "title") end': 'text (http://x.y "title") end',
+    "<http://x.y> <me@x.y>": "http://x.y me@x.y",
+    "[http://x.y/\u00fc](http://x.y/\u00fc)": "http://x.y/\u00fc",
+    "[](http://x.y) [text]()": "(http://x.y) text",
+    "see ![a *picture*](http://x.y/p.png) and ![](q.png)": "see a picture (http://x.y/p.png) and\n(q.png)",
+    "[![badge](http://x.y/b.svg)](http://x.y)": "badge (http://x.y/b.svg) (http://x.y)",
+    "![dot](data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAf)": "dot (data:image/png;base64,\u2026)",
     "": "",
     "a&#x202E;b &#27;[31m": "a\\u202eb \ufffd[31m",
     "1 + 1 = [bold]2[/] :smile:": "1 + 1 = [bold]2[/] :smile:",
@@ -122,6 +131,31 @@ def test_a_table_has_its_columns_below_each_other() -> None:
     head, line, row = PLAIN.markdown("| a | b |\n|---|---|\n| 1 | 中文 |", 40).split("\n")
     assert (head.split(), set(line.strip()) & set("abc1"), row.split()) == (["a", "b"], set(), ["1", "中文"])
     assert head.index("b") == row.index("中")
+
+
+LETTERS = st.text("abc\u4e2d\U0001f389", min_size=1, max_size=14)
+CELLS = st.lists(LETTERS, min_size=1, max_size=3).map(" ".join)
+
+
+@given(st.integers(1, 9).flatmap(lambda n: st.lists(st.lists(CELLS, min_size=n, max_size=n), min_size=1, max_size=4)),
+       st.integers(8, 60))  # fmt: skip
+def test_a_table_loses_nothing_whatever_its_width(rows: list[list[str]], width: int) -> None:
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    lines.insert(1, "|--:" * len(rows[0]) + "|")
+    painted = PLAIN.markdown("\n".join(lines), width)
+    assert all(cell_len(line) <= width for line in painted.split("\n"))
+    letters = Counter("".join("".join(row) for row in rows).replace(" ", ""))
+    assert letters <= Counter(painted)
+
+
+def test_a_table_that_is_too_wide_is_shown_row_by_row() -> None:
+    text = "| name | what | |\n|---|---|---|\n| one | a long word | x |\n| two | | `y` |"
+    assert PLAIN.markdown(text, 14) == "name: one\nwhat: a long\nword\nx\n\nname: two\nwhat:\ny"
+
+
+@given(TEXTS, st.integers(1, 50))
+def test_any_markdown_is_shown_in_any_width(text: str, width: int) -> None:
+    assert PLAIN.markdown(text, width) is not None
 
 
 def test_html_is_shown_as_it_is() -> None:
