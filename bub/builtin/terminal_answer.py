@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Literal, TypeAlias
 
 import msgspec
+from rich.cells import cell_len
 
 from bub.builtin.terminal_markdown import MarkdownBlocks, Painter
 from bub.builtin.terminal_text import NeutralText, clipped, short_arguments, short_duration, short_value
@@ -39,7 +40,7 @@ class Piece(msgspec.Struct, frozen=True):
         kind: What it is.
         text: Its text: Markdown for an answer, plain text otherwise.
         failed: Whether it tells of something that went wrong.
-        detail: What may be cut where a line is too short for it.
+        detail: Of a tool call, how it has ended: the call is cut where a line is too short for both.
     """
 
     kind: PieceKind
@@ -56,7 +57,9 @@ def painted(piece: Piece, painter: Painter, width: int) -> str:
         case "thinking":
             return painter.text(piece.text.strip(), width, "dim italic", first="┊ ", others="┊ ")
         case "tool":
-            line = clipped(f"{piece.text}{piece.detail}", width - 2)
+            room = width - 2
+            call = clipped(piece.text, max(room // 3, room - cell_len(piece.detail)))
+            line = clipped(f"{call}{piece.detail}", room)
             return painter.text(line, width, "red" if piece.failed else "green", first="✗ " if piece.failed else "✓ ")
         case "user":
             return painter.text(piece.text, width, "bold", first="> ")
@@ -246,9 +249,8 @@ class Answer:
     def _returned(self, call: _Call, result: object, *, failed: bool) -> Piece:
         took = short_duration(self._clock() - call.started)
         arguments = short_arguments(call.arguments, 60)
-        outcome = f"failed · {took}" if failed else f"ok · {took}"
-        line = f"{call.tool} · {outcome}" if not arguments else f"{call.tool} {arguments} · {outcome}"
-        return Piece("tool", line, failed=failed, detail=f" · {short_value(result)}" if failed else "")
+        outcome = f" · failed · {took} · {short_value(result)}" if failed else f" · ok · {took}"
+        return Piece("tool", f"{call.tool} {arguments}".rstrip(), failed=failed, detail=outcome)
 
     def _close_text(self) -> None:
         self._blocks.feed(self._neutral.end())

@@ -206,6 +206,9 @@ class TerminalChannel(ChatChannel):
 
     async def _quit(self) -> None:
         await self._desk.quit(self._view.session)
+        if self._is_armed:
+            self._view.hint = self._armed = AGAIN
+            self._view.refresh()
 
     def _leave(self, code: int = 0) -> None:
         """Leave; who leaves a turn that is in progress interrupts it."""

@@ -21,6 +21,8 @@ from bub.builtin.terminal_turn import ChatChannel, ChatOptions, Desk, Turn, chat
 from bub.builtin.terminal_view import Said
 from bub.streaming import StreamEvent, TextDelta
 
+LINES: Final = "Each line is a message, Ctrl-C or Ctrl-D leaves."
+
 
 class PlainView:
     """Writes answers as they come, and everything else where errors go.
@@ -135,6 +137,8 @@ class PipeChannel(ChatChannel):
 
     async def start(self, tasks: TaskGroup) -> None:
         """Begin to read."""
+        if self._source.isatty():
+            self._view.say(Piece("note", f"{self._options.model} in session {self._options.session}. {LINES}"))
         for notice in self._options.notices:
             self._view.say(Piece("note", notice))
         tasks.start_soon(self._run)

@@ -99,6 +99,21 @@ def test_a_call_that_fails_says_why_as_far_as_there_is_room() -> None:
     assert lines_of([piece], 24) == ["✗ run · failed · 0.0 s …"]
 
 
+@pytest.mark.parametrize(
+    ("is_error", "width", "line"),
+    [
+        (False, 60, "✓ look path=/a/long/path/to/a/file.txt limit=10 · ok · 0.0 s"),
+        (False, 40, "✓ look path=/a/long/path/t… · ok · 0.0 s"),
+        (True, 60, "✗ look path=/a/long/… · failed · 0.0 s · no such file in th…"),
+        (True, 30, "✗ look pat… · failed · 0.0 s …"),
+    ],
+)
+def test_how_a_call_has_ended_is_seen_whatever_its_arguments_are(is_error: bool, width: int, line: str) -> None:
+    arguments = {"path": "/a/long/path/to/a/file.txt", "limit": 10}
+    told = ToolReturned("1", "look", "no such file in the folder that was given", is_error=is_error)
+    assert lines_of(answer_of(ToolCallRequested("1", "look", arguments), told).advance(), width) == [line]
+
+
 def test_calls_beside_each_other() -> None:
     asked = [ToolCallRequested(name, name, {}) for name in ("a", "b")]
     answer = answer_of(*asked, ToolReturned("b", "b"))

@@ -146,6 +146,26 @@ async def test_a_turn_that_exits_is_told_and_the_rest_is_answered() -> None:
     assert err.startswith("bub: BaseExceptionGroup: all")
 
 
+class Keyboard(io.StringIO):
+    """A person who types at a terminal that can do nothing."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+async def test_a_person_at_a_dumb_terminal_is_told_what_to_do() -> None:
+    out, err = io.StringIO(), io.StringIO()
+    framework, manager, channel = hosted(
+        Model(), lambda desk: PipeChannel(desk, OPTIONS, source=Keyboard("one"), out=out, err=err)
+    )
+    assert isinstance(channel, PipeChannel)
+    with anyio.fail_after(GUARD):
+        async with framework.running(), manager:
+            assert await channel.ended() == 0
+    assert err.getvalue() == "bub: m in session terminal:local. Each line is a message, Ctrl-C or Ctrl-D leaves.\n"
+    assert out.getvalue() == "You said: one\n"
+
+
 async def test_what_is_not_answered_says_why() -> None:
     code, out, err = await piped("drop\n,quit\nnever read")
     assert (code, out, err) == (0, "", "bub: not answered: not wanted\n")
@@ -295,6 +315,26 @@ async def test_ctrl_c_does_not_leave_because_of_one_for_an_earlier_turn(anyio_ba
             assert not channel._ended.is_set()
             seen.keys.send_text(",quit\r")
             assert await channel.ended() == 0
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_turn_is_not_said_to_be_stopping_when_it_has_stopped(
+    anyio_backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timers, model = held_timers(terminal_channel.AGAIN_SECONDS, monkeypatch), Model()
+    with screen() as seen:
+        framework, manager, channel = hosted(model, lambda desk: TerminalChannel(desk, OPTIONS))
+        assert isinstance(channel, TerminalChannel)
+        async with framework.running(), manager:
+            await seen.until("Ctrl-D leaves.")
+            seen.keys.send_text("wait\r")
+            await seen.until("You said: wait")
+            seen.keys.send_text("\x03")
+            await until(lambda: channel._view.hint == terminal_channel.AGAIN)
+            assert not channel._view.is_busy
+            assert len(timers) == 1  # the time for another one goes on
+            seen.keys.send_text("\x03")
+            assert await channel.ended() == 130
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
