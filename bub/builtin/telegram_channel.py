@@ -137,7 +137,7 @@ class TelegramChannel(ChannelDefaults):
         """Show the text of an answer while it is made; `send` brings it to its end."""
         turn = current_turn.get()
         live = None if turn is None or self._running is None else turn.begin()
-        return stream if live is None else shown(live, stream)
+        return stream if turn is None or live is None else shown(turn, live, stream)
 
     def restore(self, message: Envelope, /) -> Envelope:
         """A message that was kept: its media can be fetched again, and its chat sees that it is being answered."""

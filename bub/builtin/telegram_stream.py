@@ -21,7 +21,7 @@ from bub.framework.failure_line import one_line
 from bub.gateway.faults import is_failure
 from bub.hooks.failures import error_text
 from bub.lazy import LazyModule
-from bub.streaming import AsyncStreamEvents, StreamEvent, TextDelta
+from bub.streaming import AsyncStreamEvents, StreamEvent, StreamFailed, TextDelta
 
 if TYPE_CHECKING:
     from telegram import error as telegram_error
@@ -41,7 +41,8 @@ Spawn: TypeAlias = Callable[[Work], bool]
 """Starts something in the background; False when that is not possible any more."""
 
 NO_ANSWER: Final = "No answer: "
-"""What is said before the error of a turn that has failed."""
+NOT_COMPLETE: Final = "The answer is not complete: "
+"""What is said before the error of a turn that has failed, and of an answer that was not finished."""
 
 _TELL_TIME: Final = 5.0
 
@@ -247,6 +248,7 @@ class ChatTurn(AbstractAsyncContextManager["ChatTurn", None]):
         self._scopes: Final[list[anyio.CancelScope]] = []
         self._live: Live | None = None
         self._token: Token[ChatTurn | None] | None = None
+        self._not_complete: str = ""
 
     @override
     async def __aenter__(self) -> ChatTurn:
@@ -265,20 +267,30 @@ class ChatTurn(AbstractAsyncContextManager["ChatTurn", None]):
             scope.cancel()
         if self._token is not None:
             current_turn.reset(self._token)
-        if error is not None and is_failure(error) and self._is_active and self._is_outermost:
-            await self._tell(error)
+        if self._is_active and self._is_outermost and (text := self._what_is_missing(error)):
+            await self._tell(text)
 
-    async def _tell(self, error: BaseException) -> None:
-        """Say that there is no answer, before the next turn of the chat begins; as far as that does not take long."""
-        if isinstance(error, ChannelError):  # an answer that cannot be sent: nor could this
-            return
-        chat, text = self.chat.address.chat, f"{NO_ANSWER}{one_line(error_text(error))}"
+    def _what_is_missing(self, error: BaseException | None) -> str:
+        """What whoever waits for the answer has to know about it; empty for nothing."""
+        if error is None:
+            return f"{NOT_COMPLETE}{one_line(self._not_complete)}" if self._not_complete else ""
+        if isinstance(error, ChannelError) or not is_failure(error):  # what cannot be sent: nor could this
+            return ""
+        return f"{NO_ANSWER}{one_line(error_text(error))}"
+
+    async def _tell(self, text: str) -> None:
+        """Say something before the next turn of the chat begins, as far as that does not take long."""
+        chat = self.chat.address.chat
         try:
             with anyio.fail_after(_TELL_TIME):
                 async with self.chat.lock:
                     await Reply(self.chat, self._answers).show(pieces(Marked(text)))
         except Exception as other:
             logger.warning("telegram.not_told: chat %s: %s: %s", chat, text, error_text(other))
+
+    def broke_off(self, why: str) -> None:
+        """Note that the text which was shown is not all of the answer."""
+        self._not_complete = why
 
     def begin(self) -> Live | None:
         """Begin to show an answer; None when the channel has stopped."""
@@ -310,9 +322,13 @@ current_turn: Final[ContextVar[ChatTurn | None]] = ContextVar("bub.telegram.curr
 """The turn in which the caller is."""
 
 
-async def shown(live: Live, stream: AsyncStreamEvents) -> AsyncIterator[StreamEvent]:
+async def shown(turn: ChatTurn, live: Live, stream: AsyncStreamEvents) -> AsyncIterator[StreamEvent]:
     """Every event of a stream; the text of it goes to the chat, too."""
+    has_begun = False
     async for event in stream:
         if type(event) is TextDelta:
+            has_begun = True
             live.feed(event.text)
+        elif type(event) is StreamFailed and has_begun:  # else the error is the reply
+            turn.broke_off(event.message)
         yield event

@@ -30,7 +30,14 @@ ColorSystem: TypeAlias = Literal["auto", "standard", "256", "truecolor"]
 CODE_THEME: Final = "ansi_dark"
 """Of the terminal's own colors, which its user has chosen to be readable."""
 
-_THEME: Final = Theme({"markdown.code": "cyan", "markdown.link": "default", "markdown.link_url": "underline"})
+_THEME: Final = Theme(
+    {
+        "markdown.code": "cyan",
+        "markdown.link_url": "underline",
+        "markdown.table.border": "dim",
+        "markdown.table.header": "bold",
+    }
+)
 
 _STRIPPED: Final = " \t"
 

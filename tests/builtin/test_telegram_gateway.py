@@ -24,7 +24,7 @@ from bub.gateway.limits import GatewayLimits
 from bub.gateway.manager import ChannelManager
 from bub.hooks.markers import hookimpl
 from bub.prompt import LegacyPrompt
-from bub.streaming import StreamEvent, TextDelta
+from bub.streaming import StreamEvent, StreamFailed, TextDelta
 from tests.doubles.telegram_server import (
     BOT,
     GROUP,
@@ -131,6 +131,33 @@ async def test_who_waits_for_an_answer_is_told_when_there_is_none() -> None:
             server.receive("hello")
             told.append("You said: hello")
             await server.until(lambda: server.texts(7) == told)
+
+
+class Breaking:
+    """A model whose answers end in an error event; and before, where a message says so, have begun."""
+
+    @hookimpl(tryfirst=True).run_model_stream
+    async def run_model_stream(self, prompt: LegacyPrompt) -> AsyncIterator[StreamEvent]:
+        if prompt == "half":
+            yield TextDelta("Half of it")
+        yield StreamFailed("model", "the provider\nis down")
+
+
+async def test_an_answer_that_is_not_complete_is_said_to_be_so() -> None:
+    async with telegram_server() as server:
+        framework = BubFramework()
+        framework.register(Plugin(server), name="plugin")
+        framework.register(Breaking(), name="breaking")
+        async with framework.running(), ChannelManager(framework, stream_output=True, limits=LIMITS):
+            server.receive("half")
+            told = ["Half of it", "The answer is not complete: the provider is down"]
+            await server.until(lambda: server.texts(7) == told)
+            server.receive("none")
+            told.append("The model failed: the provider\nis down")
+            await server.until(lambda: server.texts(7) == told)
+            server.receive("half", chat={"id": 8, "type": "private"})
+            await server.until(lambda: server.texts(8) == told[:2])
+        assert server.texts(7) == told
 
 
 async def test_an_answer_is_stopped_from_the_chat() -> None:
